@@ -139,3 +139,15 @@ void vt_arena_free(vt_arena *arena) {
   free_blocks(arena->blocks);
   *arena = (vt_arena){0};
 }
+
+void vt_arena_adopt(vt_arena *to, vt_arena *from) {
+  if (to->blocks) {
+    vt_arena_block *oldest = to->blocks;
+    while (oldest->next) oldest = oldest->next;
+    oldest->next = from->blocks;
+    to->total_bytes += from->total_bytes;
+  } else {
+    *to = *from;
+  }
+  *from = (vt_arena){0};
+}

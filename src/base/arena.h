@@ -30,6 +30,8 @@ char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size);
 char *vt_arena_printf(vt_arena *arena, const char *format, ...) VT_PRINTF(2, 3);
 void vt_arena_reset(vt_arena *arena); // empties, keeps the newest block
 void vt_arena_free(vt_arena *arena);
+// What is in `from` lives as long as `to` from now on; `from` is empty.
+void vt_arena_adopt(vt_arena *to, vt_arena *from);
 
 #define VT_NEW(arena, type)          ((type *)vt_arena_push(arena, sizeof(type)))
 #define VT_NEW_ARRAY(arena, type, n) ((type *)vt_arena_push(arena, sizeof(type) * (size_t)(n)))

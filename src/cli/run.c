@@ -51,6 +51,9 @@ static void set_environment(const vt_slice *slice, const char *library, const ch
   // PyTorch/XLA starts a process for each chip, unless it is told that one has all: then a thread.
   set("TPU_PROCESS_BOUNDS", "1,1,1");
   set("TPU_CHIPS_PER_PROCESS_BOUNDS", chips);
+  // Tasks of PyTorch/XLA's pool wait for others of its tasks. With a thread for each core of a
+  // small machine, replicas block one another; the host of a v3-8 has 96.
+  setenv("XLA_THREAD_POOL_SIZE", "96", 0);
   // What the user asks for himself stands.
   setenv("PJRT_DEVICE", "TPU", 0);
   setenv("JAX_PLATFORMS", "tpu,cpu", 0);

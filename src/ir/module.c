@@ -366,6 +366,20 @@ static bool literal_equal(const vt_literal *a, const vt_literal *b) {
   return !bytes || !memcmp(a->data, b->data, bytes);
 }
 
+static bool dict_equal(const vt_dict_value *a, const vt_dict_value *b) {
+  if (a == b) return true;
+  if (!a || !b || a->kind != b->kind || a->i64 != b->i64 || a->count != b->count ||
+      memcmp(&a->f64, &b->f64, sizeof a->f64) || !string_equal(a->string, b->string))
+    return false;
+  for (size_t i = 0; i < a->count; i++) {
+    if (a->kind == VT_DICT_ARRAY && !dict_equal(&a->items[i], &b->items[i])) return false;
+    if (a->kind == VT_DICT_DICT && !(string_equal(a->entries[i].name, b->entries[i].name) &&
+                                     dict_equal(a->entries[i].value, b->entries[i].value)))
+      return false;
+  }
+  return true;
+}
+
 bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
   if (a->key != b->key || a->count != b->count) return false;
   switch (vt_attr_kind_of(a->key)) {
@@ -388,7 +402,7 @@ bool vt_attr_equal(const vt_attr *a, const vt_attr *b) {
   case VT_ATTR_KIND_FUNCS:
     return !a->count || !memcmp(a->funcs, b->funcs, sizeof *a->funcs * a->count);
   case VT_ATTR_KIND_DICT:
-    return a->dict == b->dict;
+    return dict_equal(a->dict, b->dict);
   case VT_ATTR_KIND_SHARDINGS:
     return !a->count || !memcmp(a->shardings, b->shardings, sizeof *a->shardings * a->count);
   case VT_ATTR_KIND_KERNEL:

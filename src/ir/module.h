@@ -238,6 +238,13 @@ bool vt_op_has_effect(const vt_op *op);
 // for all other ops.
 const vt_func *vt_op_written_out(const vt_op *op);
 
+// Whether two ops do the same to operands of other types and number: attributes and regions are
+// equal, channels of collectives apart. (alike.c)
+bool vt_op_alike(const vt_op *a, const vt_op *b);
+// Whether `a` is what `b` would be on these operands, and a hash that is then the same.
+bool vt_op_equal(const vt_op *a, const vt_op *b, vt_value *const *operands);
+uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands);
+
 // "add at jit(step)/relu (train.py:12)" for messages; text in `arena`.
 const char *vt_op_describe(const vt_op *op, vt_arena *arena);
 extern const vt_loc vt_loc_unknown;

@@ -41,10 +41,6 @@ bool vt_pass_listed(const char *list, size_t list_size, const char *name);
 // Whether modules are verified after each pass: in debug builds, and with VTPU_VERIFY_PASSES.
 bool vt_pass_verify_wanted(void);
 
-// Whether two ops do the same to operands of other types and number: attributes and regions are
-// equal, channels of collectives apart. (opt_cse.c)
-bool vt_op_alike(const vt_op *a, const vt_op *b);
-
 // True when the value is a constant with every element equal to `wanted`. Only f32, f64 and
 // integers. (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);

@@ -202,12 +202,18 @@ static uint64_t fingerprint(const vt_executable *executable, const vt_module *mo
   return vt_hash_u64((uint64_t)flags, hash);
 }
 
+static vt_status read_program(vt_executable *executable, vt_module **module) {
+  const vt_union *all = executable->options.all;
+  if (all) return vt_union_import(all, &executable->arena, module);
+  return vt_import(executable->info.program, module);
+}
+
 // The pipeline. Each stage takes the program and executable as the previous stages left them.
 static vt_status run_stages(vt_executable *executable, vt_module **module) {
   vt_executable_info *info = &executable->info;
   bool own_arrays = executable->options.own_arrays;
   // bytes -> a verified module, as the user wrote it
-  VT_TRY(vt_import(info->program, module));
+  VT_TRY(read_program(executable, module));
   // the texts of TPU kernels -> kernels attached to their calls
   vt_mosaic_options kernels = {.chip = executable->slice.chip->topology,
                                .check_seed = check_seed()};
@@ -273,7 +279,8 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
     vt_module_destroy(c.module);
     vt_executable_release(executable);
   } else {
-    if (!own && !options->alone) executable->predicted = vt_predicted_add(executable);
+    if (!own && !options->alone && !options->all)
+      executable->predicted = vt_predicted_add(executable);
     *out_executable = executable;
   }
   vt_attempt_end(&attempt);

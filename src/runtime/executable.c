@@ -129,6 +129,10 @@ void vt_executable_release(vt_executable *executable) {
     next = other->next_other;
     vt_executable_release(other);
   }
+  for (vt_executable *other = executable->unions, *next; other; other = next) {
+    next = other->next_other;
+    vt_executable_release(other);
+  }
   vt_executable_release(executable->alone);
   pthread_mutex_destroy(&executable->others_lock);
   vt_program_destroy(executable->program);

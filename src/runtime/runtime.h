@@ -169,14 +169,15 @@ vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 
 // Executables -------------------------------------------------------------------------------------
 typedef struct vt_executable_options {
-  int32_t replicas;          // 0 = as the program says
-  int32_t partitions;        // devices that run one together; 0 = as the program says
-  bool alone;                // one of the program's replicas without the others
-  bool own_arrays;           // in a program without meshes, each partition has its own arrays
-  const int32_t *device_ids; // [replicas * partitions]; NULL = 0, 1, 2 ...
-  vt_bytes bytes;            // as the framework sent them; kept
-  const char *xla_flags;     // among them, "--name=value" with spaces between; NULL = none
-  bool exact_dots;           // DEFAULT precision is f32; also if VTPU_MATMUL_PRECISION is float32
+  int32_t replicas;           // 0 = as the program says
+  int32_t partitions;         // devices that run one together; 0 = as the program says
+  bool alone;                 // one of the program's replicas without the others
+  const struct vt_union *all; // what its replicas run instead of one program; NULL = one program
+  bool own_arrays;            // in a program without meshes, each partition has its own arrays
+  const int32_t *device_ids;  // [replicas * partitions]; NULL = 0, 1, 2 ...
+  vt_bytes bytes;             // as the framework sent them; kept
+  const char *xla_flags;      // among them, "--name=value" with spaces between; NULL = none
+  bool exact_dots;            // DEFAULT precision is f32; also if VTPU_MATMUL_PRECISION is float32
 } vt_executable_options;
 
 // A parameter or result: the whole array, and each device's part of it.

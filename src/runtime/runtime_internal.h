@@ -81,10 +81,11 @@ struct vt_client {
   vt_slice slice;
   int32_t device_count;
   vt_device *devices;
-  vt_account *accounts;                       // [device_count]; guarded by lock
-  uint64_t stamp;                             // number of executions; guarded by lock
-  vt_meeting *meetings;                       // not complete, oldest first; guarded by lock
-  atomic_bool closed;                         // no more runs
+  vt_account *accounts; // [device_count]; guarded by lock
+  uint64_t stamp;       // number of executions; guarded by lock
+  vt_meeting *meetings; // not complete; guarded by lock
+  bool parted;          // its replicas no longer run programs that meet; guarded by lock
+  atomic_bool closed;   // no more runs
   int32_t process, process_count, here_count; // devices of this process
   vt_crossing *crossing;                      // to other processes; NULL = there are none
   pthread_mutex_t lock;
@@ -154,8 +155,9 @@ struct vt_executable {
   const bool *own;             // of this one; NULL = none
   pthread_mutex_t others_lock; // also guards the rest
   vt_executable *others, *next_other;
-  vt_executable *alone;                   // for one of its replicas, once somebody has run one
-  bool known_to_meet;                     // its replicas cannot run alone
+  vt_executable *alone;  // for one of its replicas, once somebody has run one
+  bool known_to_meet;    // its replicas cannot run alone
+  vt_executable *unions; // with other programs, this one on the first replica; by next_other
   struct vt_predicted_program *predicted; // NULL: nobody asked (predicted.c)
   vt_module *local; // what one device of a real slice would run, once somebody has asked
   vt_arena use_arena;
@@ -175,6 +177,22 @@ vt_status vt_executable_for_own(vt_executable *executable, const bool *own,
 // The program for one device, of several replicas that have nothing to do with each other; borrowed
 // likewise. NULL: they have. errors INVALID_ARGUMENT: of several partitions, too
 vt_status vt_executable_alone(vt_executable *executable, vt_executable **out_alone) VT_CHECKED;
+
+// Different programs that replicas run at once. (united.c)
+typedef struct vt_union {
+  uint32_t count;
+  int32_t replicas;
+  const vt_bytes *programs;
+  const uint32_t *program_of; // [replica]
+  // [program][its parameter], [program][its result]: which one of the executable; known after
+  // import.
+  uint32_t **param_of, **result_of;
+} vt_union;
+
+// The executable for replica r with the program of each[r]; all are for the same devices. Borrowed,
+// lives as long as each[0]. errors FAILED_PRECONDITION: they do not meet in the same collectives
+vt_status vt_executable_unite(vt_executable *const *each, vt_executable **out_united) VT_CHECKED;
+vt_status vt_union_import(const vt_union *all, vt_arena *arena, vt_module **out_module) VT_CHECKED;
 
 // The row of this program in base/predictions.h, made now; NULL when nobody asks for predictions.
 struct vt_predicted_program *vt_predicted_add(const vt_executable *executable);

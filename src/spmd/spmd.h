@@ -65,6 +65,17 @@ vt_status vt_spmd_inspect(const vt_module *module, int32_t device_count, vt_aren
 // whole arrays
 vt_status vt_spmd_from_replicas(vt_module *module, bool own_arrays) VT_CHECKED;
 
+// Makes one program of several that replicas run at once, where each replica has its own: they
+// differ in what a replica computes between the collectives that all take part in. Call it first;
+// programs[0] becomes that program and takes the memory of the others, also if it fails.
+// `program_of`: by replica. Its parameter out_param_of[k][i] and its result out_result_of[k][i]
+// (arrays in `arena`) are number i of program k; what it reads of parameters that a replica's own
+// program does not have makes no difference. errors FAILED_PRECONDITION: other collectives, naming
+// the first that differ
+vt_status vt_spmd_unite(vt_module *const *programs, uint32_t count, int32_t replicas,
+                        const uint32_t *program_of, vt_arena *arena, uint32_t **out_param_of,
+                        uint32_t **out_result_of) VT_CHECKED;
+
 // Tilings of the parameters and results of main (arrays of param_count and return_count in
 // `arena`). If the program leaves a result open, its sharding is propagated from parameters and
 // constraints. Tokens count as replicated. The module must not have been through passes that inline

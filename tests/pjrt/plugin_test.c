@@ -503,22 +503,30 @@ static void a_replica_that_meets_no_other_runs_alone(void **state) {
   for (int i = 0; i < 2; i++) plugin_executable_destroy(&p, loaded[i]);
 }
 
-static PJRT_Buffer *start_replica(PJRT_LoadedExecutable *loaded, int d, float value) {
+// `count` arguments, all the same.
+static void start_replica_of(PJRT_LoadedExecutable *loaded, int d, size_t count, float value,
+                             PJRT_Buffer **out) {
   static const int64_t two[] = {2};
   PJRT_Device *device = plugin_device(&p, client, d);
   PJRT_Buffer *arg = plugin_buffer(&p, client, device, 11, 1, two, (float[]){value, 10 * value});
-  PJRT_Buffer *out[1] = {NULL}, *const * arguments[1] = {&arg}, **results[1] = {out};
+  PJRT_Buffer *both[2] = {arg, arg}, *const * arguments[1] = {both}, **results[1] = {out};
   PJRT_ExecuteOptions options = {.struct_size = sizeof options};
   ARGS(LoadedExecutable_Execute, run);
   run.executable = loaded;
   run.options = &options;
   run.argument_lists = arguments;
-  run.num_devices = run.num_args = 1;
+  run.num_devices = 1;
+  run.num_args = count;
   run.output_lists = results;
   run.execute_device = device;
   plugin_ok(&p, SLOT_LoadedExecutable_Execute, &run);
   plugin_buffer_destroy(&p, arg); // the run has what it needs
-  return out[0];
+}
+
+static PJRT_Buffer *start_replica(PJRT_LoadedExecutable *loaded, int d, float value) {
+  PJRT_Buffer *out = NULL;
+  start_replica_of(loaded, d, 1, value, &out);
+  return out;
 }
 
 #define REPLICAS_THAT(op)                                                                          \
@@ -533,7 +541,7 @@ static PJRT_Buffer *start_replica(PJRT_LoadedExecutable *loaded, int d, float va
 // the others of the same run. Programs that were compiled apart are the same.
 static void replicas_started_one_by_one_meet(void **state) {
   (void)state;
-  static const char sum[] = REPLICAS_THAT("add"), product[] = REPLICAS_THAT("multiply");
+  static const char sum[] = REPLICAS_THAT("add");
   PJRT_LoadedExecutable *loaded[2] = {plugin_compile_grid(&p, client, sum, 4, 1, false),
                                       plugin_compile_grid(&p, client, sum, 4, 1, false)};
   PJRT_Buffer *first[4], *second[4];
@@ -550,23 +558,88 @@ static void replicas_started_one_by_one_meet(void **state) {
     plugin_buffer_destroy(&p, first[d]);
     plugin_buffer_destroy(&p, second[d]);
   }
-  // A replica of another program than the others' cannot come to them.
-  PJRT_LoadedExecutable *other = plugin_compile_grid(&p, client, product, 4, 1, false);
-  for (int d = 0; d < 4; d++) first[d] = start_replica(d == 2 ? other : loaded[0], d, 1);
-  for (int d = 0; d < 4; d++) {
-    ARGS(Buffer_ReadyEvent, ready);
-    ready.buffer = first[d];
-    plugin_ok(&p, SLOT_Buffer_ReadyEvent, &ready);
-    ARGS(Event_Await, await);
-    await.event = ready.event;
-    plugin_fails(&p, SLOT_Event_Await, &await, 9, "different programs");
-    ARGS(Event_Destroy, destroy);
-    destroy.event = ready.event;
-    plugin_ok(&p, SLOT_Event_Destroy, &destroy);
-    plugin_buffer_destroy(&p, first[d]);
-  }
-  plugin_executable_destroy(&p, other);
   for (int i = 0; i < 2; i++) plugin_executable_destroy(&p, loaded[i]);
+}
+
+// A gather as PyTorch/XLA writes it: a sum of what each pads to its own place `at`. Each goes on in
+// its own way; replica 0 has a result more, replica 3 a parameter less.
+static PJRT_LoadedExecutable *gathering(int at) {
+  char text[1600];
+  static const char reduce[] =
+      "    %all = \"stablehlo.all_reduce\"(%pad) <{replica_groups = dense<[[0, 1, 2, 3]]> : "
+      "tensor<1x4xi64>}> ({\n    ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+      "      %s = stablehlo.add %a, %b : tensor<f32>\n      stablehlo.return %s : tensor<f32>\n"
+      "    }) : (tensor<8xf32>) -> tensor<8xf32>\n";
+  snprintf(
+      text, sizeof text,
+      "module attributes {mhlo.num_replicas = 4 : i32} {\n"
+      "  func.func public @main(%%x: tensor<2xf32>%s) -> (%stensor<8xf32>) {\n"
+      "    %%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
+      "    %%pad = stablehlo.pad %%x, %%zero, low = [%d], high = [%d], interior = [0] : "
+      "(tensor<2xf32>, tensor<f32>) -> tensor<8xf32>\n%s"
+      "    %%y = stablehlo.%s %%all : tensor<8xf32>\n    return %s%%y : %stensor<8xf32>\n  }\n}\n",
+      at < 3 ? ", %unused: tensor<2xf32>" : "", at ? "" : "tensor<2xf32>, ", 2 * at, 6 - 2 * at,
+      reduce, at % 2 ? "negate" : "abs", at ? "" : "%x, ", at ? "" : "tensor<2xf32>, ");
+  return plugin_compile_grid(&p, client, text, 4, 1, false);
+}
+
+static void replicas_of_different_programs_meet(void **state) {
+  (void)state;
+  PJRT_LoadedExecutable *loaded[4];
+  PJRT_Buffer *out[2][4][2] = {0};
+  float got[8];
+  for (int d = 0; d < 4; d++) loaded[d] = gathering(d);
+  for (int d = 3; d >= 0; d--) // each runs ahead of those that come later
+    for (int run = 0; run < 2; run++)
+      start_replica_of(loaded[d], d, d < 3 ? 2 : 1, (float)(d + 1 + 100 * run), out[run][d]);
+  for (int run = 0; run < 2; run++)
+    for (int d = 0; d < 4; d++) {
+      plugin_fetch(&p, out[run][d][d == 0], got, sizeof got);
+      for (int i = 0; i < 8; i++) {
+        float all = (float)((i / 2 + 1 + 100 * run) * (i % 2 ? 10 : 1));
+        assert_true(got[i] == (d % 2 ? -all : all));
+      }
+      plugin_buffer_destroy(&p, out[run][d][d == 0]);
+    }
+  for (int run = 0; run < 2; run++) {
+    plugin_fetch(&p, out[run][0][0], got, 2 * sizeof *got);
+    assert_true(got[0] == (float)(1 + 100 * run));
+    plugin_buffer_destroy(&p, out[run][0][0]);
+  }
+  for (int d = 0; d < 4; d++) plugin_executable_destroy(&p, loaded[d]);
+}
+
+static void check_different(PJRT_Buffer *buffer) {
+  ARGS(Buffer_ReadyEvent, ready);
+  ready.buffer = buffer;
+  plugin_ok(&p, SLOT_Buffer_ReadyEvent, &ready);
+  ARGS(Event_Await, await);
+  await.event = ready.event;
+  plugin_fails(&p, SLOT_Event_Await, &await, 9, "different programs");
+  ARGS(Event_Destroy, destroy);
+  destroy.event = ready.event;
+  plugin_ok(&p, SLOT_Event_Destroy, &destroy);
+  plugin_buffer_destroy(&p, buffer);
+}
+
+// A replica comes to another collective than the others: nothing waits for ever, then or later.
+static void replicas_that_part_are_told(void **state) {
+  (void)state;
+  static const char sum[] = REPLICAS_THAT("add"), product[] = REPLICAS_THAT("multiply");
+  PJRT_Client *shared = client;
+  client = plugin_client(&p);
+  PJRT_LoadedExecutable *loaded = plugin_compile_grid(&p, client, sum, 4, 1, false),
+                        *other = plugin_compile_grid(&p, client, product, 4, 1, false);
+  PJRT_Buffer *out[4];
+  for (int d = 0; d < 4; d++) out[d] = start_replica(d == 2 ? other : loaded, d, 1);
+  for (int d = 0; d < 4; d++) check_different(out[d]);
+  check_different(start_replica(loaded, 1, 1));
+  plugin_executable_destroy(&p, other);
+  plugin_executable_destroy(&p, loaded);
+  ARGS(Client_Destroy, destroy);
+  destroy.client = client;
+  plugin_ok(&p, SLOT_Client_Destroy, &destroy);
+  client = shared;
 }
 
 static void programs_that_cannot_run_are_refused(void **state) {
@@ -911,6 +984,8 @@ int main(int argc, char **argv) {
       cmocka_unit_test(partitions_may_run_on_arrays_of_their_own),
       cmocka_unit_test(a_replica_that_meets_no_other_runs_alone),
       cmocka_unit_test(replicas_started_one_by_one_meet),
+      cmocka_unit_test(replicas_of_different_programs_meet),
+      cmocka_unit_test(replicas_that_part_are_told),
       cmocka_unit_test(programs_that_cannot_run_are_refused),
       cmocka_unit_test(an_executable_reads_back_from_its_bytes),
       cmocka_unit_test(hlo_compiles_as_stablehlo_does),
