@@ -2,7 +2,9 @@
 """The library and the slice that this process uses or would use."""
 
 import importlib.util
+import json
 import os
+import subprocess
 
 DEFAULT_SLICE = "v3-8"
 
@@ -41,3 +43,9 @@ def offer_library():
 def slice_name():
     """The accelerator type, chosen as by the library."""
     return os.environ.get("VTPU_ACCELERATOR_TYPE") or os.environ.get("TPU_ACCELERATOR_TYPE") or DEFAULT_SLICE
+
+
+def chips():
+    """The chips of one slice along x, y and z."""
+    words = [program_path(), "info", "--json", "-t", slice_name()]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)["topology"]

@@ -8,8 +8,8 @@ import sys
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DataLoaderConfiguration, set_seed
-from digits import BATCH, images, network
+from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin, set_seed
+from digits import BATCH, images, network, one_at_a_time
 from report import report
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,9 +17,12 @@ from torch.utils.data import DataLoader, TensorDataset
 def main():
     precision = sys.argv[1] if len(sys.argv) > 1 else "no"
     added_up = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=added_up,
+    # PyTorch/XLA's loader is read ahead by a thread: whether it is at its end is not the same on all replicas.
+    accumulation = GradientAccumulationPlugin(num_steps=added_up, sync_with_dataloader=False)
+    accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_plugin=accumulation,
                               dataloader_config=DataLoaderConfiguration(split_batches=True))
-    set_seed(0)
+    with one_at_a_time:
+        set_seed(0)
     model = network(norm=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 16)
@@ -30,7 +33,8 @@ def main():
             with accelerator.accumulate(model):
                 loss = torch.nn.functional.cross_entropy(model(x), y)
                 accelerator.backward(loss)
-                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 rate.step()
                 optimizer.zero_grad()

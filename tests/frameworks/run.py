@@ -19,6 +19,8 @@ LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 Program = collections.namedtuple("Program", "venv file slice devices cpu tpu", defaults=((), ()))
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
 TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
+VTPU = "VTPU"  # in words: the command
+REPLICAS = {"venv": "torch-xla", "slice": "v3-8", "devices": 8}
 
 
 def accelerated(precision, added_up):
@@ -26,17 +28,28 @@ def accelerated(precision, added_up):
     return Program(**TORCH, file=None, cpu=(*LAUNCH, "--cpu", *words), tpu=(*LAUNCH, *words))
 
 
+def accelerated_replicas(precision, added_up):
+    """`accelerate launch --tpu` starts the program's function on all devices."""
+    words = ("accelerate_loop.py", precision, added_up)
+    return Program(**REPLICAS, file=None, cpu=(*LAUNCH, "--cpu", "--mixed_precision=no", *words),
+                   tpu=(*LAUNCH, "--tpu", "--main_training_function=main", f"--mixed_precision={precision}", *words))
+
+
 PROGRAMS = {
     "keras": Program("frameworks", "keras_data_parallel.py", "v3-8", 8),
     "keras_parts": Program("frameworks", "keras_model_parallel.py", "v3-8", 8),
     "keras_gan": Program("frameworks", "keras_gan.py", "v3-8", 8),
     "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
-    "torch_xla_replicas": Program("torch-xla", "torch_xla_replicas.py", "v3-8", 8, ("cpu",), ("tpu",)),
+    "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
+    "torch_xla_parts": Program(**TORCH, file="torch_xla_parts.py", cpu=("cpu",), tpu=("tpu", VTPU)),
+    "torch_xla_spmd": Program(**REPLICAS, file="torch_xla_spmd.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_tpu": Program("torch-tpu", "torch_tpu_cnn.py", "v5litepod-1", 1, ("cpu",), ("tpu",)),
     "lightning": Program(**TORCH, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu",)),
+    "lightning_replicas": Program(**REPLICAS, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu", "8")),
     "accelerate": accelerated("no", "1"),
     "accelerate_bf16": accelerated("bf16", "1"),
     "accelerate_sum": accelerated("no", "2"),
+    "accelerate_replicas": accelerated_replicas("no", "1"),
     "fastai": Program(**TORCH, file="fastai_images.py", cpu=("cpu",), tpu=("tpu",)),
     "transformers": Program(**TORCH, file="transformers_trainer.py", cpu=("cpu",), tpu=("tpu",)),
 }
@@ -78,7 +91,8 @@ def main():
     # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's, and PyTorch no device of its own.
     cpu = {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     want = run([python, *file, *program.cpu], cpu)
-    got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", python, *file, *program.tpu], {})
+    got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", python, *file,
+               *(vtpu if word == VTPU else word for word in program.tpu)], {})
     wrong = list(differences(want, got, program))
     print("\n".join(wrong))
     return 1 if wrong else 0
