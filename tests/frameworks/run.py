@@ -10,13 +10,17 @@ import collections
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 
-Program = collections.namedtuple("Program", "venv file slice devices cpu tpu", defaults=((), ()))
+# packaged: with our Python package installed beside the framework and nothing set, instead of `vtpu run`.
+Program = collections.namedtuple("Program", "venv file slice devices cpu tpu packaged", defaults=((), (), False))
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
 TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
 VTPU = "VTPU"  # in words: the command
@@ -41,6 +45,7 @@ PROGRAMS = {
     "keras_gan": Program("frameworks", "keras_gan.py", "v3-8", 8),
     "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
+    "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),
     "torch_xla_parts": Program(**TORCH, file="torch_xla_parts.py", cpu=("cpu",), tpu=("tpu", VTPU)),
     "torch_xla_spmd": Program(**REPLICAS, file="torch_xla_spmd.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_tpu": Program("torch-tpu", "torch_tpu_cnn.py", "v5litepod-1", 1, ("cpu",), ("tpu",)),
@@ -64,6 +69,20 @@ def run(words, env):
         sys.exit(f"{words}: exit code {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
     print(said[0])
     return json.loads(said[0])
+
+
+def install(folder, vtpu):
+    """What pip makes of our package (package/pyproject.toml.in), from the build."""
+    package, build = folder + "/vtpu", os.path.dirname(os.path.dirname(vtpu))
+    shutil.copytree(os.path.join(HERE, "../../python/vtpu"), package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("bin", "lib"):
+        os.symlink(os.path.join(build, name), os.path.join(package, name))
+    os.mkdir(folder + "/vtpu-0.dist-info")
+    with open(os.path.join(build, "package/pyproject.toml"), "rb") as file:
+        groups = tomllib.load(file)["project"]["entry-points"]
+    with open(folder + "/vtpu-0.dist-info/entry_points.txt", "w", encoding="utf-8") as file:
+        for group, points in groups.items():
+            file.write(f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items()))
 
 
 def differences(want, got, program):
@@ -91,8 +110,13 @@ def main():
     # Frameworks that have a CPU of PyTorch/XLA as well shall take PyTorch's, and PyTorch no device of its own.
     cpu = {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", "USE_TORCH_XLA": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     want = run([python, *file, *program.cpu], cpu)
-    got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", python, *file,
-               *(vtpu if word == VTPU else word for word in program.tpu)], {})
+    words = [python, *file, *(vtpu if word == VTPU else word for word in program.tpu)]
+    if program.packaged:
+        with tempfile.TemporaryDirectory() as site:
+            install(site, vtpu)
+            got = run(words, {"PYTHONPATH": site, "VTPU_ACCELERATOR_TYPE": program.slice})
+    else:
+        got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", *words], {})
     wrong = list(differences(want, got, program))
     print("\n".join(wrong))
     return 1 if wrong else 0
