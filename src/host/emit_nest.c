@@ -764,6 +764,26 @@ static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LL
   return either;
 }
 
+// Goes on in a block for updates that change `old`, or may: nothing has to wait for the others.
+// Returns the block behind that.
+static LLVMBasicBlockRef skip_if_settled(loops *l, const vt_op *body, LLVMValueRef old,
+                                         LLVMValueRef x) {
+  LLVMBuilderRef b = l->e->builder;
+  vt_dtype dtype = body->results[0].type.dtype;
+  bool is_max = body->code == VT_OP_MAXIMUM, is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
+  LLVMValueRef settled;
+  if (vt_dtype_is_float(dtype))
+    settled = LLVMBuildFCmp(b, is_max ? LLVMRealOGT : LLVMRealOLT, old, x, "");
+  else if (is_max)
+    settled = LLVMBuildICmp(b, is_signed ? LLVMIntSGE : LLVMIntUGE, old, x, "");
+  else
+    settled = LLVMBuildICmp(b, is_signed ? LLVMIntSLE : LLVMIntULE, old, x, "");
+  LLVMBasicBlockRef change = new_block(l, ""), done = new_block(l, "");
+  LLVMBuildCondBr(b, first_lane(l, settled), done, change);
+  LLVMPositionBuilderAtEnd(b, change);
+  return done;
+}
+
 // Combines update `at` of the block, a vector of its run.
 static void combine_update(loops *l, const vt_nest_node *n, const node_state *s, LLVMValueRef at,
                            LLVMValueRef updates) {
@@ -778,14 +798,19 @@ static void combine_update(loops *l, const vt_nest_node *n, const node_state *s,
                                   LLVMBuildGEP2(one.builder, element, updates, &at, 1, ""), "");
   LLVMSetAlignment(x, (unsigned)vt_dtype_bytes(dtype));
   const vt_op *body = n->op->regions[0]->first;
+  LLVMBasicBlockRef done = NULL;
   if (body) {
     LLVMValueRef old = LLVMBuildLoad2(one.builder, type, to, "");
     LLVMSetAlignment(old, (unsigned)vt_dtype_bytes(dtype));
     LLVMValueRef both[2] = {vt_emit_from_memory(&one, dtype, old),
                             vt_emit_from_memory(&one, dtype, x)};
+    if (n->settles) done = skip_if_settled(l, body, both[0], both[1]);
     x = vt_emit_to_memory(&one, dtype, combine_one(l, &one, body, both));
   }
   LLVMSetAlignment(LLVMBuildStore(one.builder, x, to), (unsigned)vt_dtype_bytes(dtype));
+  if (!done) return;
+  LLVMBuildBr(one.builder, done);
+  LLVMPositionBuilderAtEnd(one.builder, done);
 }
 
 // A loop `for (x = from; x < to; x += step)` around what is emitted before close_loop.

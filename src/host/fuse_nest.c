@@ -18,6 +18,7 @@ enum {
   MAX_STAGES = 4,
   MAX_PARTS = 3,
   LEAST_SCATTERED = 16,
+  UPDATES_TO_SETTLE = 64, // of each place: by then one in ten or so changes it
   NARROW = 8,
   MAX_NARROW_OPS = 12,
   LEAST_FOLDED = 64,
@@ -343,6 +344,15 @@ static bool is_dense(const view *v, vt_type type) {
   return true;
 }
 
+// Of n updates of one place, in any order, about log n are larger than all before them.
+static bool settles(const vt_op *op, int32_t run) {
+  vt_opcode code = VT_OP_INVALID;
+  int64_t places = vt_type_elements(op->operands[0]->type);
+  if (run > 1 || !scatter_code(op, &code)) return false;
+  return (code == VT_OP_MAXIMUM || code == VT_OP_MINIMUM) &&
+         vt_type_elements(op->operands[2]->type) / UPDATES_TO_SETTLE >= places;
+}
+
 // Its node has the size of the updates, which it iterates over.
 static bool add_scatter(builder *b, vt_op *op) {
   vt_nest_node node = {.kind = VT_NODE_SCATTER, .op = op, .value = op->operands[2]};
@@ -373,6 +383,7 @@ static bool add_scatter(builder *b, vt_op *op) {
   leave_out(b, op->operands[0]);
   node.narrow = vt_type_bytes(type) <= INT32_MAX;
   node.far = vt_type_bytes(type) > (op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES);
+  node.settles = settles(op, node.run);
   return add_indexed(b, &node, dense_view(b, type));
 }
 
