@@ -26,6 +26,7 @@ ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
 ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition", "pallas")
 PARTITIONS = ("10x ops", "512x devices")  # after the models: partition.c
+LEVELS = {None: None, "avx2": 1, "avx512": 3}  # of --cpu: how many of the flags in machine() are left
 SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
          "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3), "partition": ("ms", 1e3),
@@ -37,16 +38,18 @@ class Failed(Exception):
 
 
 class Side:
-    """A worker process. `devices` > 1 on the CPU means that many forced host devices."""
+    """A worker process. `devices` > 1 on the CPU means that many forced host devices. `cpu`: the widest instructions."""
 
-    def __init__(self, name, devices):
+    def __init__(self, name, devices, cpu):
         env = dict(os.environ, PYTHONUNBUFFERED="1")
         if name == "vtpu":
             env["JAX_PLATFORMS"] = "tpu,cpu"
+            if cpu:
+                env["VTPU_CPU"] = cpu
         else:
             env["JAX_PLATFORMS"] = "cpu"
-            if devices > 1:
-                env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+            flags = [f"--xla_force_host_platform_device_count={devices}"] if devices > 1 else []
+            env["XLA_FLAGS"] = " ".join(flags + ([f"--xla_cpu_max_isa={cpu.upper()}"] if cpu else []))
         self.name = name
         self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "worker.py")], env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -76,14 +79,14 @@ class Side:
 class Sides:
     """The processes, started on demand and restarted after one ended."""
 
-    def __init__(self):
-        self.running = {}
+    def __init__(self, cpu):
+        self.running, self.cpu = {}, cpu
 
     def get(self, name, devices):
         key = (name, 1 if name == "vtpu" else devices)  # a v3-8 always has its eight devices
         side = self.running.get(key)
         if not side or side.process.poll() is not None:
-            side = self.running[key] = Side(name, devices)
+            side = self.running[key] = Side(name, devices, self.cpu)
             found = side.ask("platform")
             want = "tpu" if name == "vtpu" else "cpu"
             if found["platform"] != want or found["devices"] < devices:
@@ -204,13 +207,14 @@ def geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def machine():
+def machine(cpu):
     with open("/proc/cpuinfo", encoding="ascii") as file:
         info = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].replace("\t", "").splitlines())
     flags = set(info.get("flags", "").split())
     telling = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
-    return {"cpu": info.get("model name", "?").strip(), "cores": os.cpu_count(), "amx": "amx_bf16" in flags,
-            "flags": [flag for flag in telling if flag in flags], "python": platform.python_version()}
+    found = [flag for flag in telling[:LEVELS[cpu]] if flag in flags]
+    return {"cpu": info.get("model name", "?").strip(), "cores": os.cpu_count(), "amx": "amx_bf16" in found,
+            "flags": found, "python": platform.python_version()}
 
 
 def bars(rows, amx):
@@ -248,11 +252,12 @@ def bars(rows, amx):
     return [{"bar": name, "value": value, "bound": bound, "pass": value >= bound} for name, value, bound in out]
 
 
-def gemm_peak():
+def gemm_peak(cpu):
     tool = os.path.join(ROOT, "build/release/bench/gemm_peak")
     if not os.path.exists(tool):
         return None
-    return json.loads(subprocess.run([tool], check=True, capture_output=True, text=True).stdout)
+    env = dict(os.environ, **({"ONEDNN_MAX_CPU_ISA": {"avx2": "AVX2", "avx512": "AVX512_CORE"}[cpu]} if cpu else {}))
+    return json.loads(subprocess.run([tool], check=True, capture_output=True, text=True, env=env).stdout)
 
 
 def print_row(row):
@@ -290,6 +295,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side in a row")
     parser.add_argument("--repeats", type=int, default=3, help="the same for first_step and init")
     parser.add_argument("--seconds", type=float, default=10, help="about so long for a step row")
+    parser.add_argument("--cpu", choices=("avx2", "avx512"), help="as on a CPU with no more than these instructions")
     options = parser.parse_args()
     for name, allowed in (("rows", ROWS), ("models", MODELS)):
         chosen = getattr(options, name).split(",")
@@ -313,10 +319,10 @@ def plan(options):
 def main():
     options = parse()
     start = time.perf_counter()
-    where = machine()
+    where = machine(options.cpu)
     print(f"{where['cpu']}, {where['cores']} cores, {' '.join(where['flags'])}\n")
     print(f"{'program':12} {'metric':11} {'vtpu':>11} {'xla:cpu':>11} {'':3} {'ratio':>8}", flush=True)
-    sides, rows = Sides(), []
+    sides, rows = Sides(options.cpu), []
     try:
         for metric, name in plan(options):
             row = {"name": name, "metric": metric, "vtpu": None, "peer": None, "ratio": None}
@@ -329,7 +335,7 @@ def main():
             print_row(row)
     finally:
         sides.stop()
-    peak = gemm_peak()
+    peak = gemm_peak(options.cpu)
     print_efficiency(rows, peak)
     results = bars(rows, where["amx"])
     if results:

@@ -9,13 +9,12 @@
 
 #include "host/cpu.h"
 #include "host/pack.h"
+#include "host/products.h"
 
-// A block is TOGETHER vectors; a task takes PIECE numbers of a line. More than MAX_WEIGHTS pairs of
+// A task takes PIECE numbers of a line. More than MAX_WEIGHTS pairs of
 // features go to oneDNN.
-enum { LANES = 16, TOGETHER = 6, BLOCK = LANES * TOGETHER, PIECE = 16 * BLOCK, MAX_WEIGHTS = 16 };
+enum { PIECE = 96 * VT_PRODUCT_LANES, MAX_WEIGHTS = 16 };
 static const int64_t PARALLEL_PRODUCTS = 256 << 10;
-
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
 
 typedef struct line_conv {
   vt_line_conv conv;
@@ -28,32 +27,10 @@ typedef struct line_conv {
   int64_t input_at, kernel_at, output_at; // in scratch
 } line_conv;
 
-// out[i] = start + sum over taps of weights[t] * in[i + offsets[t]] for `count` numbers.
-VT_ANY_CPU static void convolve_piece(const float *in, const int64_t *offsets, const float *weights,
-                                      int64_t taps, float start, float *out, int64_t count) {
-  int64_t i = 0;
-  for (; i + BLOCK <= count; i += BLOCK) {
-    lanes sums[TOGETHER];
-    _Pragma("GCC unroll 6") for (int v = 0; v < TOGETHER; v++) sums[v] = (lanes){0} + start;
-    for (int64_t t = 0; t < taps; t++) {
-      const float *from = in + i + offsets[t];
-      float weight = weights[t];
-      _Pragma("GCC unroll 6") for (int v = 0; v < TOGETHER; v++) sums[v] +=
-          weight * *(const lanes *)(const void *)(from + v * LANES);
-    }
-    memcpy(out + i, sums, sizeof sums);
-  }
-  for (; i < count; i += LANES) { // reads past the end of the line, writes none of it
-    lanes sum = (lanes){0} + start;
-    for (int64_t t = 0; t < taps; t++)
-      sum += weights[t] * *(const lanes *)(const void *)(in + i + offsets[t]);
-    memcpy(out + i, &sum, sizeof(float) * (size_t)(count - i < LANES ? count - i : LANES));
-  }
-}
-
 static void run_lines(const line_conv *p, const float *in, const float *weights, const float *bias,
                       float *out) {
   const vt_line_conv *c = &p->conv;
+  const vt_product_code *code = vt_product_code_of();
   int64_t length = c->output[2], pieces = (length + PIECE - 1) / PIECE;
   int64_t items = c->batch * c->features * c->output[0] * c->output[1] * pieces;
   int64_t group_features = c->features / c->groups;
@@ -70,9 +47,10 @@ static void run_lines(const line_conv *p, const float *in, const float *weights,
     const int64_t *from = p->from_strides, *to = p->to_strides;
     const float *source = in + n * from[0] + o / group_features * c->channels * from[1] +
                           z * c->stride[0] * from[2] + y * c->stride[1] * from[3] + x;
-    convolve_piece(source, p->tap_offsets, weights + o * p->taps, p->taps, bias ? bias[o] : 0.0f,
-                   out + n * to[0] + o * to[1] + z * to[2] + y * to[3] + x,
-                   length - x < PIECE ? length - x : PIECE);
+    code->convolve_line(source, p->tap_offsets, weights + o * p->taps, p->taps,
+                        bias ? bias[o] : 0.0f,
+                        out + n * to[0] + o * to[1] + z * to[2] + y * to[3] + x,
+                        length - x < PIECE ? length - x : PIECE);
   }
 }
 
@@ -196,8 +174,8 @@ bool vt_step_line_conv(vt_plan *plan, vt_step *step, const vt_line_conv *conv) {
       return false;
   vt_dtype out = step->outputs[0]->type.dtype;
   int64_t skipped = conv->low[2] < 0 ? -conv->low[2] : 0;
-  bool lines = conv->output_strides[4] == 1 && conv->stride[2] == 1 && conv->output[2] >= LANES &&
-               conv->input[2] - skipped > 1;
+  bool lines = conv->output_strides[4] == 1 && conv->stride[2] == 1 &&
+               conv->output[2] >= VT_PRODUCT_LANES && conv->input[2] - skipped > 1;
   if ((out != VT_F32 && out != VT_BF16) || !lines ||
       conv->channels * (conv->features / conv->groups) > MAX_WEIGHTS)
     return false;

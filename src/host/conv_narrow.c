@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#include "host/cpu.h"
+#include "host/products.h"
 
-enum { LANES = 16, TAPS = 9, MAX_TAPS = 4 * TAPS, BLOCKS = 32 };
+enum { LANES = VT_PRODUCT_LANES, TAPS = VT_WALK_TAPS, MAX_TAPS = 4 * TAPS, BLOCKS = 32 };
 
 typedef struct narrow {
   vt_weight_gradient conv;
@@ -20,42 +20,12 @@ typedef struct narrow {
   int64_t sums_floats;
 } narrow;
 
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
-typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2)));
-typedef uint32_t words __attribute__((vector_size(LANES * 4)));
-
 static inline float widen(uint16_t bits) {
   uint32_t wide = (uint32_t)bits << 16;
   float value;
   memcpy(&value, &wide, sizeof value);
   return value;
 }
-
-// sums[t] += image[pixel + offset of tap t] * gradient[pixel], LANES features at a time, over one
-// image. `gradient` points at the first of LANES features.
-#define DEFINE_WALK(name, type, load)                                                              \
-  VT_ANY_CPU static void name(const narrow *p, const float *image, const type *gradient,           \
-                              const int64_t *offsets, lanes *sums) {                               \
-    const vt_weight_gradient *c = &p->conv;                                                        \
-    int64_t step_x = c->stride[1] * c->channels;                                                   \
-    lanes held[TAPS];                                                                              \
-    memcpy(held, sums, sizeof held);                                                               \
-    for (int64_t y = 0; y < c->output[0]; y++) {                                                   \
-      const float *row = image + y * c->stride[0] * p->padded[1] * c->channels;                    \
-      const type *from = gradient + y * c->output[1] * c->features;                                \
-      for (int64_t x = 0; x < c->output[1]; x++, row += step_x, from += c->features) {             \
-        lanes value = load(from);                                                                  \
-        _Pragma("GCC unroll 9") for (int t = 0; t < TAPS; t++) held[t] += row[offsets[t]] * value; \
-      }                                                                                            \
-    }                                                                                              \
-    memcpy(sums, held, sizeof held);                                                               \
-  }
-
-#define LOAD_F32(from) (*(const lanes *)(const void *)(from))
-#define LOAD_BF16(from)                                                                            \
-  ((lanes)(__builtin_convertvector(*(const halves *)(const void *)(from), words) << 16))
-DEFINE_WALK(walk_f32, float, LOAD_F32)
-DEFINE_WALK(walk_bf16, uint16_t, LOAD_BF16)
 
 // The image in the middle of its padding, as f32.
 static void copy_image(const narrow *p, const char *from, float *image) {
@@ -80,6 +50,12 @@ static void run_block(const narrow *p, const char *input, const char *gradient, 
   const vt_weight_gradient *c = &p->conv;
   size_t bytes = vt_dtype_bytes(c->dtype);
   float *image = sums + p->sums_floats;
+  const vt_product_code *code = vt_product_code_of();
+  vt_walk walk = {.rows = c->output[0],
+                  .columns = c->output[1],
+                  .image_row = c->stride[0] * p->padded[1] * c->channels,
+                  .image_column = c->stride[1] * c->channels,
+                  .gradient_column = c->features};
   memset(sums, 0, sizeof *sums * (size_t)p->sums_floats);
   for (int64_t n = block * c->batch / p->blocks; n < (block + 1) * c->batch / p->blocks; n++) {
     copy_image(p, input + (size_t)(n * c->input_strides[0]) * bytes, image);
@@ -90,9 +66,9 @@ static void run_block(const narrow *p, const char *input, const char *gradient, 
         const int64_t *offsets = p->tap_offsets + g * TAPS;
         const char *lane = from + (size_t)o * bytes;
         if (c->dtype == VT_F32)
-          walk_f32(p, image, (const float *)lane, offsets, (lanes *)to);
+          code->walk_f32(&walk, image, (const float *)lane, offsets, (float(*)[LANES])to);
         else
-          walk_bf16(p, image, (const uint16_t *)lane, offsets, (lanes *)to);
+          code->walk_bf16(&walk, image, (const uint16_t *)lane, offsets, (float(*)[LANES])to);
       }
   }
 }

@@ -12,15 +12,55 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 // From the kernel's interface (asm/prctl.h since Linux 5.16) and of the processor's (XSAVE).
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
 enum { AMD_ZEN5 = 26, AMX_DEPTH = 24, VECTOR_DEPTH = 4 };
 
+typedef struct cpu_level {
+  const char *name, *llvm;
+  int level;
+} cpu_level;
+static const cpu_level levels[] = {
+    {"sse4", "x86-64-v2", 2}, {"avx2", "x86-64-v3", 3}, {"avx512", "x86-64-v4", 4}};
+
 typedef struct cpu_facts {
   bool amd, avx512_bf16, amx_bf16;
   uint32_t family;
+  int level;
+  const char *narrowed;
 } cpu_facts;
+
+static int supported_level(void) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512cd"))
+    return 4;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                 __builtin_cpu_supports("bmi2")
+             ? 3
+             : 2;
+}
+
+// Leaves of the facts what VTPU_CPU names.
+static void narrow(cpu_facts *facts) {
+  const char *asked = getenv("VTPU_CPU");
+  if (!asked || !*asked) return;
+  for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+    if (strcmp(asked, levels[i].name)) continue;
+    if (levels[i].level > facts->level) {
+      vt_log(VT_LOG_WARNING, "VTPU_CPU=%s is more than this processor has", asked);
+      return;
+    }
+    facts->level = levels[i].level;
+    facts->narrowed = levels[i].llvm;
+    facts->avx512_bf16 = facts->amx_bf16 = false;
+    return;
+  }
+  vt_log(VT_LOG_WARNING, "VTPU_CPU=%s is none of sse4, avx2, avx512", asked);
+}
 
 static cpu_facts ask_cpu(void) {
   cpu_facts facts = {0};
@@ -45,6 +85,8 @@ static cpu_facts known;
 static pthread_once_t asked = PTHREAD_ONCE_INIT;
 static void ask_once(void) {
   known = ask_cpu();
+  known.level = supported_level();
+  narrow(&known);
 }
 
 // Queried once: cpuid traps to the hypervisor, which takes tens of microseconds.
@@ -73,14 +115,9 @@ int vt_host_threads(void) {
 }
 
 int vt_host_level(void) {
-  // As in jit.c: another CPU's name, here for its vector width.
-  const char *forced = getenv("VTPU_CPU");
-  if (!forced) forced = "";
-  if (!*forced && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512cd"))
-    return 4;
-  bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                 __builtin_cpu_supports("bmi2");
-  return vectors && strcmp(forced, "x86-64-v2") ? 3 : 2;
+  return read_cpu().level;
+}
+
+const char *vt_host_narrowed(void) {
+  return read_cpu().narrowed;
 }

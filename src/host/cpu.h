@@ -21,6 +21,17 @@ int vt_host_threads(void);
 
 // The x86 level (2, 3 or 4) to use of the files that are built once per level.
 int vt_host_level(void);
+// LLVM's name of that level if VTPU_CPU=sse4|avx2|avx512 asks for no more than that; else NULL. Only
+// functions under VT_ANY_CPU, which move, compare and combine elements, then still use more.
+const char *vt_host_narrowed(void);
+
+// The version of `name` from such a file.
+#if defined(__x86_64__)
+#define VT_OF_LEVEL(name)                                                                          \
+  (vt_host_level() == 4 ? name##_v4 : vt_host_level() == 3 ? name##_v3 : name##_v2)
+#else
+#define VT_OF_LEVEL(name) name##_v2
+#endif
 
 // Compiles a function once for each of these; the loader picks the best one. Not under
 // ThreadSanitizer: the resolver runs before the runtime that instrumented code calls is

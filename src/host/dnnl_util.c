@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "host/cpu.h"
+
 enum { TEAM_PRODUCTS = 4 << 20 }; // 8 us of one thread; waking a sleeping team takes 4 to 6
 
 static dnnl_engine_t engine;
@@ -17,6 +19,9 @@ static void destroy_stream(void *stream) {
 }
 
 static void make_engine(void) {
+  static const dnnl_cpu_isa_t isas[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
+                                        dnnl_cpu_isa_avx512_core};
+  if (vt_host_narrowed()) dnnl_set_max_cpu_isa(isas[vt_host_level() - 2]);
   pthread_key_create(&stream_key, destroy_stream);
   if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }

@@ -16,15 +16,13 @@
 
 #include "host/contraction.h"
 #include "host/cpu.h"
+#include "host/products.h"
 
-enum { LANES = 16, TOGETHER = 4, BLOCK = LANES * TOGETHER, ROWS = 4 };
+enum { LANES = VT_PRODUCT_LANES, ROWS = 4 };
 enum { SPARSE = 8, MAX_TAPS = 64 }; // entries of a line: at most one in SPARSE, and so many
 enum { MAX_LOOKS = 200 };           // values that are looked at for an iota
 static const double MIN_PRODUCTS = 4 << 20;
 static const int64_t PARALLEL_ELEMENTS = 16 << 10;
-
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
-typedef int32_t words __attribute__((vector_size(LANES * 4), aligned(4)));
 
 typedef struct sparse {
   vt_step_run dense;
@@ -70,9 +68,9 @@ static bool add_entry(const sparse *p, const table *t, int64_t n, int64_t k, flo
 
 // True when all of LANES neighbours are zero.
 VT_ANY_CPU static bool all_zero(const float *x) {
-  words bits = *(const words *)(const void *)x & 0x7fffffff;
-  int32_t any = 0;
-  for (int i = 0; i < LANES; i++) any |= bits[i];
+  uint32_t bits[LANES], any = 0;
+  memcpy(bits, x, sizeof bits);
+  for (int i = 0; i < LANES; i++) any |= bits[i] & 0x7fffffff;
   return any == 0;
 }
 
@@ -145,39 +143,6 @@ static bool is_finite(const float *x, int64_t count) {
 
 // ---- Products.
 
-// out[i] = sum of weight[t] * in[index[t] * in_k + i].
-VT_ANY_CPU static void sum_lines(const float *in, int64_t in_k, const int32_t *index,
-                                 const float *weight, int64_t taps, float *out, int64_t count) {
-  int64_t i = 0;
-  for (; i + BLOCK <= count; i += BLOCK) {
-    lanes sums[TOGETHER] = {{0}};
-    for (int64_t t = 0; t < taps; t++) {
-      const float *from = in + index[t] * in_k + i;
-      for (int v = 0; v < TOGETHER; v++)
-        sums[v] += weight[t] * *(const lanes *)(const void *)(from + v * LANES);
-    }
-    memcpy(out + i, sums, sizeof sums);
-  }
-  for (; i < count; i += LANES) { // reads past the end of the line, writes none of it
-    lanes sum = {0};
-    for (int64_t t = 0; t < taps; t++)
-      sum += weight[t] * *(const lanes *)(const void *)(in + index[t] * in_k + i);
-    memcpy(out + i, &sum, sizeof(float) * (size_t)(count - i < LANES ? count - i : LANES));
-  }
-}
-
-// LANES results of each of `rows` rows.
-VT_ANY_CPU static void gather(const float *const *in, int64_t rows, const int32_t *index,
-                              const float *weight, int64_t taps, float (*out)[LANES]) {
-  for (int64_t r = 0; r < rows; r++) {
-    const float *from = in[r];
-    float sums[LANES] = {0};
-    for (int64_t t = 0; t < taps; t++)
-      for (int l = 0; l < LANES; l++) sums[l] += weight[t * LANES + l] * from[index[t * LANES + l]];
-    memcpy(out[r], sums, sizeof sums);
-  }
-}
-
 static void place_of(const sparse *p, int64_t row, int64_t *in, int64_t *out) {
   *in = *out = 0;
   for (int32_t d = p->outer_count; d-- > 0;) {
@@ -189,17 +154,19 @@ static void place_of(const sparse *p, int64_t row, int64_t *in, int64_t *out) {
 
 static void run_lines(const sparse *p, const table *t, const float *in, float *out) {
   int64_t items = p->rows * p->n;
+  const vt_product_code *code = vt_product_code_of();
 #pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES)
   for (int64_t item = 0; item < items; item++) {
     int64_t from, to, n = item % p->n;
     place_of(p, item / p->n, &from, &to);
-    sum_lines(in + from, p->in_k, t->index + n * p->taps, t->weight + n * p->taps, t->counts[n],
-              out + to + n * p->out_n, p->inner);
+    code->sum_of_lines(in + from, p->in_k, t->index + n * p->taps, t->weight + n * p->taps,
+                       t->counts[n], out + to + n * p->out_n, p->inner);
   }
 }
 
 static void run_gathers(const sparse *p, const table *t, const float *in, float *out) {
   int64_t groups = (p->rows + ROWS - 1) / ROWS, results = p->n * p->inner;
+  const vt_product_code *code = vt_product_code_of();
 #pragma omp parallel for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)
   for (int64_t group = 0; group < groups; group++) {
     int64_t first = group * ROWS, rows = p->rows - first < ROWS ? p->rows - first : ROWS;
@@ -213,7 +180,8 @@ static void run_gathers(const sparse *p, const table *t, const float *in, float 
     for (int64_t e = 0; e < results; e += LANES) {
       int64_t count = results - e < LANES ? results - e : LANES, at = e * p->taps;
       float sums[ROWS][LANES];
-      gather(from, rows, t->lane_index + at, t->lane_weight + at, block_taps(p, t, e), sums);
+      code->gather_sums(from, rows, t->lane_index + at, t->lane_weight + at, block_taps(p, t, e),
+                        sums);
       for (int64_t r = 0; r < rows; r++) memcpy(to[r] + e, sums[r], sizeof(float) * (size_t)count);
     }
   }

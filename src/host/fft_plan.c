@@ -184,14 +184,5 @@ const vt_fft_code *vt_fft_code_v3(bool wide);
 const vt_fft_code *vt_fft_code_v4(bool wide);
 
 const vt_fft_code *vt_fft_code_of(bool wide) {
-  switch (vt_host_level()) {
-#if defined(__x86_64__)
-  case 4:
-    return vt_fft_code_v4(wide);
-  case 3:
-    return vt_fft_code_v3(wide);
-#endif
-  default:
-    return vt_fft_code_v2(wide);
-  }
+  return VT_OF_LEVEL(vt_fft_code)(wide);
 }

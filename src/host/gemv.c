@@ -10,11 +10,10 @@
 
 #include "host/contraction.h"
 #include "host/cpu.h"
+#include "host/products.h"
 
-enum { LANES = 16, TOGETHER = 4, MAX_BLOCKS = 32, MIN_ROWS = 64, RESULTS = 32 };
+enum { MAX_BLOCKS = 32, MIN_ROWS = 64, RESULTS = 32 };
 static const int64_t MIN_ELEMENTS = 16 << 10;
-
-typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
 
 typedef struct gemv {
   bool vector_first; // the vector is input 0
@@ -25,50 +24,13 @@ typedef struct gemv {
   int64_t x_offset, sums_offset;
 } gemv;
 
-VT_ANY_CPU static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k,
-                                    int64_t count, float *out) {
-  for (int64_t r = 0; r < count; r += TOGETHER) {
-    lanes sums[TOGETHER] = {{0}};
-    float rest[TOGETHER] = {0};
-    int64_t rows = count - r < TOGETHER ? count - r : TOGETHER, i = 0;
-    const float *from[TOGETHER];
-    for (int t = 0; t < TOGETHER; t++) from[t] = matrix + (r + (t < rows ? t : 0)) * row;
-    for (; i + LANES <= k; i += LANES) {
-      lanes value = *(const lanes *)(const void *)(x + i);
-      for (int t = 0; t < TOGETHER; t++)
-        sums[t] += *(const lanes *)(const void *)(from[t] + i) * value;
-    }
-    for (; i < k; i++)
-      for (int t = 0; t < TOGETHER; t++) rest[t] += from[t][i] * x[i];
-    for (int64_t t = 0; t < rows; t++) {
-      for (int l = 0; l < LANES; l++) rest[t] += sums[t][l];
-      out[r + t] = rest[t];
-    }
-  }
-}
-
-// sums[n] = sum over `count` rows of x[r] * matrix[r][n].
-VT_ANY_CPU static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_t n,
-                                   int64_t count, float *sums) {
-  memset(sums, 0, sizeof *sums * (size_t)n);
-  int64_t r = 0;
-  for (; r + TOGETHER <= count; r += TOGETHER) {
-    const float *from = matrix + r * row;
-    float a = x[r], b = x[r + 1], c = x[r + 2], d = x[r + 3];
-    for (int64_t i = 0; i < n; i++)
-      sums[i] +=
-          (a * from[i] + b * from[row + i]) + (c * from[2 * row + i] + d * from[3 * row + i]);
-  }
-  for (; r < count; r++)
-    for (int64_t i = 0; i < n; i++) sums[i] += x[r] * matrix[r * row + i];
-}
-
 static void run_along_n(const gemv *g, const float *x, const float *matrix, float *sums,
                         float *out) {
+  const vt_product_code *code = vt_product_code_of();
 #pragma omp parallel for schedule(dynamic)
   for (int64_t b = 0; b < g->blocks; b++) {
     int64_t lo = b * g->k / g->blocks, hi = (b + 1) * g->k / g->blocks;
-    sum_of_rows(x + lo, matrix + lo * g->row, g->row, g->n, hi - lo, sums + b * g->n);
+    code->sum_of_rows(x + lo, matrix + lo * g->row, g->row, g->n, hi - lo, sums + b * g->n);
   }
   memcpy(out, sums, sizeof *out * (size_t)g->n);
   for (int64_t b = 1; b < g->blocks; b++)
@@ -79,6 +41,7 @@ static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *f
                           uint32_t count) {
   (void)exec;
   const gemv *g = step->body;
+  const vt_product_code *code = vt_product_code_of();
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
     const float *x = (const void *)slots[step->input_slots[g->vector_first ? 0 : 1]];
@@ -93,8 +56,8 @@ static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *f
     if (g->along_k) {
 #pragma omp parallel for schedule(dynamic, 1 + g->n / RESULTS / VT_LOOP_SHARES)
       for (int64_t n = 0; n < g->n; n += RESULTS)
-        dots_of_rows(x, matrix + n * g->row, g->row, g->k, g->n - n < RESULTS ? g->n - n : RESULTS,
-                     out + n);
+        code->dots_of_rows(x, matrix + n * g->row, g->row, g->k,
+                           g->n - n < RESULTS ? g->n - n : RESULTS, out + n);
     } else {
       run_along_n(g, x, matrix, (void *)(scratch + g->sums_offset), out);
     }
@@ -140,4 +103,12 @@ bool vt_step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *c) {
   step->run = run_gemv;
   step->runner = "gemv";
   return true;
+}
+
+const vt_product_code *vt_product_code_v2(void);
+const vt_product_code *vt_product_code_v3(void);
+const vt_product_code *vt_product_code_v4(void);
+
+const vt_product_code *vt_product_code_of(void) {
+  return VT_OF_LEVEL(vt_product_code)();
 }

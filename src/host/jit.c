@@ -22,6 +22,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "host/code_cache.h"
+#include "host/cpu.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_native.h"
 #include "host/loop.h"
@@ -90,13 +91,13 @@ static bool has_feature(const char *features, const char *name) {
 }
 
 static void find_target(code_store *s) {
-  const char *forced =
-      getenv("VTPU_CPU"); // a CPU name of LLVM, to make code for another machine's features
-  if (forced && *forced) {
-    s->cpu = LLVMCreateMessage(forced);
+  const char *narrowed = vt_host_narrowed();
+  if (narrowed) {
+    int level = vt_host_level();
+    s->cpu = LLVMCreateMessage(narrowed);
     s->features = LLVMCreateMessage("");
-    bool avx = strcmp(forced, "x86-64") != 0 && strcmp(forced, "x86-64-v2") != 0;
-    s->target = (vt_target){.lanes = 8, .f16c = avx, .fma = avx};
+    s->target = (vt_target){.lanes = level >= 4 ? 16 : 8, .avx512 = level >= 4};
+    s->target.f16c = s->target.fma = level >= 3;
     return;
   }
   s->cpu = LLVMGetHostCPUName();

@@ -237,14 +237,5 @@ const vt_linalg_code *vt_linalg_code_v3(bool wide);
 const vt_linalg_code *vt_linalg_code_v4(bool wide);
 
 const vt_linalg_code *vt_linalg_code_of(bool wide) {
-  switch (vt_host_level()) {
-#if defined(__x86_64__)
-  case 4:
-    return vt_linalg_code_v4(wide);
-  case 3:
-    return vt_linalg_code_v3(wide);
-#endif
-  default:
-    return vt_linalg_code_v2(wide);
-  }
+  return VT_OF_LEVEL(vt_linalg_code)(wide);
 }

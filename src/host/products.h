@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// products.h - inner loops of products in f32 (products_lanes.c), for the vectors of each x86
+// level.
+#ifndef VT_HOST_PRODUCTS_H
+#define VT_HOST_PRODUCTS_H
+
+#include <stdint.h>
+
+// Sums are added up in this many lanes whatever the vectors' size, for the same bits everywhere.
+enum { VT_PRODUCT_LANES = 16 };
+// Taps whose sums a walk keeps in registers.
+enum { VT_WALK_TAPS = 9 };
+
+// Where a walk goes in one image: `rows` x `columns` pixels of the result, and what lies between
+// them in the padded image and in the gradient.
+typedef struct vt_walk {
+  int64_t rows, columns;
+  int64_t image_row, image_column, gradient_column; // in elements; gradient rows are dense
+} vt_walk;
+
+typedef struct vt_product_code {
+  // out[i] = start + sum over t of weights[t] * in[i + offsets[t]], for `count` numbers. May read
+  // VT_PRODUCT_LANES - 1 numbers past the end of the line.
+  void (*convolve_line)(const float *in, const int64_t *offsets, const float *weights, int64_t taps,
+                        float start, float *out, int64_t count);
+  // out[r] = x . matrix[r], for `count` rows of k numbers each.
+  void (*dots_of_rows)(const float *x, const float *matrix, int64_t row, int64_t k, int64_t count,
+                       float *out);
+  // sums[i] = sum over `count` rows of x[r] * matrix[r][i], for i < n.
+  void (*sum_of_rows)(const float *x, const float *matrix, int64_t row, int64_t n, int64_t count,
+                      float *sums);
+  // out[i] = sum of weight[t] * in[index[t] * stride + i]. Reads as convolve_line does.
+  void (*sum_of_lines)(const float *in, int64_t stride, const int32_t *index, const float *weight,
+                       int64_t taps, float *out, int64_t count);
+  // out[r][l] = sum of weight[t][l] * in[r][index[t][l]].
+  void (*gather_sums)(const float *const *in, int64_t rows, const int32_t *index,
+                      const float *weight, int64_t taps, float (*out)[VT_PRODUCT_LANES]);
+  // sums[t][l] += image[pixel + offsets[t]] * gradient[pixel][l] over one image, of VT_WALK_TAPS
+  // taps and VT_PRODUCT_LANES features; the gradient in f32 or bf16.
+  void (*walk_f32)(const vt_walk *walk, const float *image, const float *gradient,
+                   const int64_t *offsets, float (*sums)[VT_PRODUCT_LANES]);
+  void (*walk_bf16)(const vt_walk *walk, const float *image, const uint16_t *gradient,
+                    const int64_t *offsets, float (*sums)[VT_PRODUCT_LANES]);
+} vt_product_code;
+
+const vt_product_code *vt_product_code_of(void); // for this processor
+
+#endif

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// products_lanes.c - see products.h. Built once per x86 level (VT_ISA) with vectors of its size:
+// PARTS of them are as many sums as the level has registers for.
+#include <string.h>
+
+#include "host/products.h"
+
+#if defined(__AVX512F__)
+enum { LANES = 16, PARTS = 6 };
+#elif defined(__AVX__)
+enum { LANES = 8, PARTS = 12 };
+#else
+enum { LANES = 4, PARTS = 12 };
+#endif
+enum { TOGETHER = 4, SPLIT = VT_PRODUCT_LANES / LANES };
+
+#define PASTE2(a, b) a##_##b
+#define PASTE(a, b)  PASTE2(a, b)
+#define UNROLLED     _Pragma("GCC unroll 16")
+
+typedef float lanes __attribute__((vector_size(LANES * 4), aligned(4)));
+typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2)));
+typedef uint32_t words __attribute__((vector_size(LANES * 4)));
+
+static inline lanes load(const float *from) {
+  return *(const lanes *)(const void *)from;
+}
+
+static inline lanes load_bf16(const uint16_t *from) {
+  return (lanes)(__builtin_convertvector(*(const halves *)(const void *)from, words) << 16);
+}
+
+static void convolve_line(const float *in, const int64_t *offsets, const float *weights,
+                          int64_t taps, float start, float *out, int64_t count) {
+  enum { BLOCK = LANES * PARTS };
+  int64_t i = 0;
+  for (; i + BLOCK <= count; i += BLOCK) {
+    lanes sums[PARTS];
+    UNROLLED for (int v = 0; v < PARTS; v++) sums[v] = (lanes){0} + start;
+    for (int64_t t = 0; t < taps; t++) {
+      const float *from = in + i + offsets[t];
+      float weight = weights[t];
+      UNROLLED for (int v = 0; v < PARTS; v++) sums[v] += weight * load(from + v * LANES);
+    }
+    memcpy(out + i, sums, sizeof sums);
+  }
+  for (; i < count; i += LANES) {
+    lanes sum = (lanes){0} + start;
+    for (int64_t t = 0; t < taps; t++) sum += weights[t] * load(in + i + offsets[t]);
+    memcpy(out + i, &sum, sizeof(float) * (size_t)(count - i < LANES ? count - i : LANES));
+  }
+}
+
+static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k, int64_t count,
+                         float *out) {
+  for (int64_t r = 0; r < count; r += TOGETHER) {
+    lanes sums[TOGETHER][SPLIT] = {{{0}}};
+    float rest[TOGETHER] = {0};
+    int64_t rows = count - r < TOGETHER ? count - r : TOGETHER, i = 0;
+    const float *from[TOGETHER];
+    for (int t = 0; t < TOGETHER; t++) from[t] = matrix + (r + (t < rows ? t : 0)) * row;
+    for (; i + VT_PRODUCT_LANES <= k; i += VT_PRODUCT_LANES)
+      UNROLLED for (int p = 0; p < SPLIT; p++) {
+        lanes value = load(x + i + p * LANES);
+        UNROLLED for (int t = 0; t < TOGETHER; t++) sums[t][p] +=
+            load(from[t] + i + p * LANES) * value;
+      }
+    for (; i < k; i++)
+      for (int t = 0; t < TOGETHER; t++) rest[t] += from[t][i] * x[i];
+    for (int64_t t = 0; t < rows; t++) {
+      for (int l = 0; l < VT_PRODUCT_LANES; l++) rest[t] += sums[t][l / LANES][l % LANES];
+      out[r + t] = rest[t];
+    }
+  }
+}
+
+static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_t n, int64_t count,
+                        float *sums) {
+  memset(sums, 0, sizeof *sums * (size_t)n);
+  int64_t r = 0;
+  for (; r + TOGETHER <= count; r += TOGETHER) {
+    const float *from = matrix + r * row;
+    float a = x[r], b = x[r + 1], c = x[r + 2], d = x[r + 3];
+    for (int64_t i = 0; i < n; i++)
+      sums[i] +=
+          (a * from[i] + b * from[row + i]) + (c * from[2 * row + i] + d * from[3 * row + i]);
+  }
+  for (; r < count; r++)
+    for (int64_t i = 0; i < n; i++) sums[i] += x[r] * matrix[r * row + i];
+}
+
+static void sum_of_lines(const float *in, int64_t stride, const int32_t *index, const float *weight,
+                         int64_t taps, float *out, int64_t count) {
+  enum { LINE_PARTS = TOGETHER * SPLIT, BLOCK = LANES * LINE_PARTS };
+  int64_t i = 0;
+  for (; i + BLOCK <= count; i += BLOCK) {
+    lanes sums[LINE_PARTS] = {{0}};
+    for (int64_t t = 0; t < taps; t++) {
+      const float *from = in + index[t] * stride + i;
+      UNROLLED for (int v = 0; v < LINE_PARTS; v++) sums[v] += weight[t] * load(from + v * LANES);
+    }
+    memcpy(out + i, sums, sizeof sums);
+  }
+  for (; i < count; i += LANES) {
+    lanes sum = {0};
+    for (int64_t t = 0; t < taps; t++) sum += weight[t] * load(in + index[t] * stride + i);
+    memcpy(out + i, &sum, sizeof(float) * (size_t)(count - i < LANES ? count - i : LANES));
+  }
+}
+
+static void gather_sums(const float *const *in, int64_t rows, const int32_t *index,
+                        const float *weight, int64_t taps, float (*out)[VT_PRODUCT_LANES]) {
+  for (int64_t r = 0; r < rows; r++) {
+    const float *from = in[r];
+    float sums[VT_PRODUCT_LANES] = {0};
+    for (int64_t t = 0; t < taps; t++)
+      for (int l = 0; l < VT_PRODUCT_LANES; l++) {
+        int64_t at = t * VT_PRODUCT_LANES + l;
+        sums[l] += weight[at] * from[index[at]];
+      }
+    memcpy(out[r], sums, sizeof sums);
+  }
+}
+
+// Goes over the image once for each vector of features, so that the sums of all taps fit.
+#define DEFINE_WALK(name, type, load_gradient)                                                     \
+  static void name(const vt_walk *w, const float *image, const type *gradient,                     \
+                   const int64_t *offsets, float(*sums)[VT_PRODUCT_LANES]) {                       \
+    for (int p = 0; p < SPLIT; p++) {                                                              \
+      lanes held[VT_WALK_TAPS];                                                                    \
+      for (int t = 0; t < VT_WALK_TAPS; t++) held[t] = load(sums[t] + p * LANES);                  \
+      const type *from = gradient + p * LANES;                                                     \
+      for (int64_t y = 0; y < w->rows; y++) {                                                      \
+        const float *row = image + y * w->image_row;                                               \
+        for (int64_t x = 0; x < w->columns; x++) {                                                 \
+          lanes value = load_gradient(from);                                                       \
+          UNROLLED for (int t = 0; t < VT_WALK_TAPS; t++) held[t] += row[offsets[t]] * value;      \
+          row += w->image_column;                                                                  \
+          from += w->gradient_column;                                                              \
+        }                                                                                          \
+      }                                                                                            \
+      for (int t = 0; t < VT_WALK_TAPS; t++) memcpy(sums[t] + p * LANES, &held[t], sizeof(lanes)); \
+    }                                                                                              \
+  }
+DEFINE_WALK(walk_f32, float, load)
+DEFINE_WALK(walk_bf16, uint16_t, load_bf16)
+
+static const vt_product_code code = {
+    .convolve_line = convolve_line,
+    .dots_of_rows = dots_of_rows,
+    .sum_of_rows = sum_of_rows,
+    .sum_of_lines = sum_of_lines,
+    .gather_sums = gather_sums,
+    .walk_f32 = walk_f32,
+    .walk_bf16 = walk_bf16,
+};
+
+const vt_product_code *PASTE(vt_product_code, VT_ISA)(void);
+const vt_product_code *PASTE(vt_product_code, VT_ISA)(void) {
+  return &code;
+}
