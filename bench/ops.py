@@ -153,6 +153,22 @@ def linear():
     }
 
 
+def tokens(x, vocabulary, *weights):
+    """The products of the blocks of a small GPT-2, and with its vocabulary."""
+    for qkv, out, up, down in zip(*[iter(weights)] * 4):
+        x = x + (x @ qkv)[:, :768] @ out
+        x = x + jax.nn.gelu(x @ up) @ down
+    return x @ vocabulary.T
+
+
+def decoding():
+    shapes = [(50257, 768)] + 4 * [(768, 2304), (768, 768), (768, 3072), (3072, 768)]
+    weights = lambda dtype: [(0.02 * floats(*shape)).astype(dtype) for shape in shapes]
+    rows = lambda count, dtype: (tokens, lambda: (floats(count, 768).astype(dtype), *weights(dtype)))
+    return {f"tokens{count}_{name}": rows(count, dtype)
+            for count in (1, 8) for name, dtype in (("f32", np.float32), ("bf16", jnp.bfloat16))}
+
+
 def imaging():
     resize = lambda method: (lambda x: jax.image.resize(x, (8, 448, 448, 3), method), lambda: (floats(8, 224, 224, 3),))
     return {f"resize_{method}": resize(method) for method in ("nearest", "bilinear", "bicubic", "lanczos3")}
@@ -215,8 +231,8 @@ def mathematical():
         "tanh_c64": complex_pair(lambda x, y: jnp.tanh(x)), "power_c64": complex_pair(jax.lax.pow)}
 
 
-GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "resize": imaging, "random": sampling,
-          "control": controlling, "math": mathematical}
+GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "decode": decoding, "resize": imaging,
+          "random": sampling, "control": controlling, "math": mathematical}
 
 
 def names():

@@ -21,8 +21,8 @@ int vt_host_threads(void);
 
 // The x86 level (2, 3 or 4) to use of the files that are built once per level.
 int vt_host_level(void);
-// LLVM's name of that level if VTPU_CPU=sse4|avx2|avx512 asks for no more than that; else NULL. Only
-// functions under VT_ANY_CPU, which move, compare and combine elements, then still use more.
+// LLVM's name of that level if VTPU_CPU=sse4|avx2|avx512 asks for no more than that; else NULL.
+// Only functions under VT_ANY_CPU, which move, compare and combine elements, then still use more.
 const char *vt_host_narrowed(void);
 
 // The version of `name` from such a file.

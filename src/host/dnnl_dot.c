@@ -199,7 +199,7 @@ static double products_of(const vt_contraction *c) {
 // preferred layout.
 static bool wants_blocks(const vt_contraction *c, const dot_body *body, bool kept,
                          bool compile_all) {
-  if (!kept || !vt_host_has_amx() || body->sides[1].dtype != VT_BF16 || c->batch.count)
+  if (!kept || !vt_host_fast_bf16() || body->sides[1].dtype != VT_BF16 || c->batch.count)
     return false;
   return size_of(&c->n) * size_of(&c->k) >= (compile_all ? 1 : 1 << 16);
 }

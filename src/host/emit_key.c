@@ -110,7 +110,8 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
     if (n->kind == VT_NODE_SCATTER)
       vt_text_printf(key, " s%d t%d r%d u%d%c%c%c%c", vt_region_binary(n->op->regions[0], 0, 1),
                      n->op->results[0].type.dtype, n->run, n->updates, n->narrow ? 'n' : 'w',
-                     n->far ? 'f' : 'n', n->settles ? 's' : 'a', vt_node_follows_columns(nest, n) ? 'c' : 'r');
+                     n->far ? 'f' : 'n', n->settles ? 's' : 'a',
+                     vt_node_follows_columns(nest, n) ? 'c' : 'r');
     if (n->output >= 0)
       vt_text_printf(key, " o%d%c", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r');
     if (n->kind == VT_NODE_REDUCE)

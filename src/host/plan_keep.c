@@ -47,6 +47,13 @@ static bool is_param(const vt_value *root) {
   return !root->op && root->index >= 0;
 }
 
+// A training step that donates nothing returns each weight's next value.
+static bool is_returned(const vt_plan *plan, const vt_value *param) {
+  for (uint32_t i = 0; i < plan->func->return_count; i++)
+    if (vt_type_equal(plan->func->returns[i]->type, param->type)) return true;
+  return false;
+}
+
 bool vt_keep_likely(const vt_plan *plan, const vt_value *value) {
   enum { LONGEST_CHAIN = 8 };
   if (plan->kind != VT_PLAN_MAIN) return false;
@@ -55,7 +62,7 @@ bool vt_keep_likely(const vt_plan *plan, const vt_value *value) {
     if (!pure) return false;
     value = value->op->operands[0];
   }
-  if (!is_param(value)) return false;
+  if (!is_param(value) || is_returned(plan, value)) return false;
   const vt_io_info *info = plan->func->param_info;
   return !info || (!info[value->index].donor && info[value->index].alias_output < 0);
 }

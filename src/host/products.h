@@ -6,10 +6,18 @@
 
 #include <stdint.h>
 
-// Sums are added up in this many lanes whatever the vectors' size, for the same bits everywhere.
+// Sums are added up in this many lanes whatever the vectors' size, for equal bits everywhere.
 enum { VT_PRODUCT_LANES = 16 };
 // Taps whose sums a walk keeps in registers.
 enum { VT_WALK_TAPS = 9 };
+
+// Where number i of n is, if of each whole block of two vectors first the even numbers lie in
+// order, then the odd ones.
+static inline int64_t vt_dealt(int64_t i, int64_t n) {
+  enum { BLOCK = 2 * VT_PRODUCT_LANES };
+  int64_t block = i / BLOCK * BLOCK, at = i % BLOCK;
+  return block + BLOCK > n ? i : block + at / 2 + at % 2 * VT_PRODUCT_LANES;
+}
 
 // Where a walk goes in one image: `rows` x `columns` pixels of the result, and what lies between
 // them in the padded image and in the gradient.
@@ -29,6 +37,12 @@ typedef struct vt_product_code {
   // sums[i] = sum over `count` rows of x[r] * matrix[r][i], for i < n.
   void (*sum_of_rows)(const float *x, const float *matrix, int64_t row, int64_t n, int64_t count,
                       float *sums);
+  // The same of a matrix in bf16, whose numbers are widened two by two: x of the dots, and the
+  // sums, lie where vt_dealt says.
+  void (*dots_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t k,
+                            int64_t count, float *out);
+  void (*sum_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
+                           int64_t count, float *sums);
   // out[i] = sum of weight[t] * in[index[t] * stride + i]. Reads as convolve_line does.
   void (*sum_of_lines)(const float *in, int64_t stride, const int32_t *index, const float *weight,
                        int64_t taps, float *out, int64_t count);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "host/products.h"
+#include "ir/number.h"
 
 #if defined(__AVX512F__)
 enum { LANES = 16, PARTS = 6 };
@@ -24,6 +25,23 @@ typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 
 static inline lanes load(const float *from) {
   return *(const lanes *)(const void *)from;
+}
+
+static inline void store(float *to, lanes x) {
+  *(lanes *)(void *)to = x;
+}
+
+// Of two neighbours in bf16 the first is the low half of a word.
+static inline words load_pairs(const uint16_t *from) {
+  words x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+static inline lanes even_of(words pairs) {
+  return (lanes)(pairs << 16);
+}
+static inline lanes odd_of(words pairs) {
+  return (lanes)(pairs & 0xffff0000);
 }
 
 static inline lanes load_bf16(const uint16_t *from) {
@@ -51,6 +69,14 @@ static void convolve_line(const float *in, const int64_t *offsets, const float *
   }
 }
 
+// The sums of the rows' lanes, and of what is left of each row.
+static void finish_dots(lanes (*sums)[SPLIT], const float *rest, int64_t rows, float *out) {
+  for (int64_t t = 0; t < rows; t++) {
+    out[t] = rest[t];
+    for (int l = 0; l < VT_PRODUCT_LANES; l++) out[t] += sums[t][l / LANES][l % LANES];
+  }
+}
+
 static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64_t k, int64_t count,
                          float *out) {
   for (int64_t r = 0; r < count; r += TOGETHER) {
@@ -67,10 +93,30 @@ static void dots_of_rows(const float *x, const float *matrix, int64_t row, int64
       }
     for (; i < k; i++)
       for (int t = 0; t < TOGETHER; t++) rest[t] += from[t][i] * x[i];
-    for (int64_t t = 0; t < rows; t++) {
-      for (int l = 0; l < VT_PRODUCT_LANES; l++) rest[t] += sums[t][l / LANES][l % LANES];
-      out[r + t] = rest[t];
-    }
+    finish_dots(sums, rest, rows, out + r);
+  }
+}
+
+static void dots_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row, int64_t k,
+                              int64_t count, float *out) {
+  for (int64_t r = 0; r < count; r += TOGETHER) {
+    lanes sums[TOGETHER][SPLIT] = {{{0}}};
+    float rest[TOGETHER] = {0};
+    int64_t rows = count - r < TOGETHER ? count - r : TOGETHER, i = 0;
+    const uint16_t *from[TOGETHER];
+    for (int t = 0; t < TOGETHER; t++) from[t] = matrix + (r + (t < rows ? t : 0)) * row;
+    for (; i + 2 * VT_PRODUCT_LANES <= k; i += 2 * VT_PRODUCT_LANES)
+      UNROLLED for (int p = 0; p < SPLIT; p++) {
+        lanes even = load(x + i + p * LANES), odd = load(x + i + VT_PRODUCT_LANES + p * LANES);
+        UNROLLED for (int t = 0; t < TOGETHER; t++) {
+          words pairs = load_pairs(from[t] + i + 2 * p * LANES);
+          sums[t][p] += even_of(pairs) * even;
+          sums[t][p] += odd_of(pairs) * odd;
+        }
+      }
+    for (; i < k; i++)
+      for (int t = 0; t < TOGETHER; t++) rest[t] += vt_f32_from_bf16(from[t][i]) * x[i];
+    finish_dots(sums, rest, rows, out + r);
   }
 }
 
@@ -87,6 +133,36 @@ static void sum_of_rows(const float *x, const float *matrix, int64_t row, int64_
   }
   for (; r < count; r++)
     for (int64_t i = 0; i < n; i++) sums[i] += x[r] * matrix[r * row + i];
+}
+
+// sums[i] += x[0] * matrix[0][i] + x[1] * matrix[1][i] + ... for `rows` rows, a constant.
+static inline __attribute__((always_inline)) void add_rows_bf16(int rows, const float *x,
+                                                                const uint16_t *matrix, int64_t row,
+                                                                int64_t n, float *sums) {
+  int64_t i = 0;
+  for (; i + 2 * VT_PRODUCT_LANES <= n; i += 2 * VT_PRODUCT_LANES)
+    UNROLLED for (int p = 0; p < SPLIT; p++) {
+      float *evens = sums + i + p * LANES, *odds = evens + VT_PRODUCT_LANES;
+      lanes even = load(evens), odd = load(odds);
+      UNROLLED for (int t = 0; t < rows; t++) {
+        words pairs = load_pairs(matrix + t * row + i + 2 * p * LANES);
+        even += x[t] * even_of(pairs);
+        odd += x[t] * odd_of(pairs);
+      }
+      store(evens, even);
+      store(odds, odd);
+    }
+  for (; i < n; i++)
+    for (int t = 0; t < rows; t++) sums[i] += x[t] * vt_f32_from_bf16(matrix[t * row + i]);
+}
+
+static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
+                             int64_t count, float *sums) {
+  memset(sums, 0, sizeof *sums * (size_t)n);
+  int64_t r = 0;
+  for (; r + TOGETHER <= count; r += TOGETHER)
+    add_rows_bf16(TOGETHER, x + r, matrix + r * row, row, n, sums);
+  for (; r < count; r++) add_rows_bf16(1, x + r, matrix + r * row, row, n, sums);
 }
 
 static void sum_of_lines(const float *in, int64_t stride, const int32_t *index, const float *weight,
@@ -149,6 +225,8 @@ static const vt_product_code code = {
     .convolve_line = convolve_line,
     .dots_of_rows = dots_of_rows,
     .sum_of_rows = sum_of_rows,
+    .dots_of_rows_bf16 = dots_of_rows_bf16,
+    .sum_of_rows_bf16 = sum_of_rows_bf16,
     .sum_of_lines = sum_of_lines,
     .gather_sums = gather_sums,
     .walk_f32 = walk_f32,
