@@ -37,7 +37,7 @@ static vt_timing time_on(const vt_slice *slice, int32_t devices, const char *tex
   vt_timing timing;
   vt_status st = vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module);
   if (st) fail_msg("%s\n%s", vt_status_message(st), text);
-  vt_chip_time(slice, devices, module, &arena, &timing);
+  vt_chip_time(slice, devices, module, NULL, &arena, &timing);
   assert_true(isfinite(timing.seconds) && timing.seconds > 0);
   assert_true(timing.joules > 0 && timing.exposed >= 0);
   double sum = timing.exposed;

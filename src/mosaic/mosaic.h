@@ -9,6 +9,7 @@
 #define VT_MOSAIC_MOSAIC_H
 
 #include "base/file.h"
+#include "ir/kernel_cost.h"
 #include "ir/module.h"
 
 typedef struct vt_mosaic vt_mosaic; // a kernel as read
@@ -30,6 +31,8 @@ typedef struct vt_mosaic_options {
 vt_status vt_mosaic_attach(vt_module *module, const vt_mosaic_options *options) VT_CHECKED;
 // Whether the op is a call that holds a kernel.
 bool vt_mosaic_is_call(const vt_op *op);
+// What the kernel of a call asks of the chip (mosaic_cost.c).
+vt_kernel_cost_of vt_mosaic_cost;
 // The text of each different kernel of the module's calls.
 vt_status vt_mosaic_dump(const vt_module *module, vt_text *out_text) VT_CHECKED;
 

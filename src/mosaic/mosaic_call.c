@@ -155,6 +155,11 @@ vt_status vt_mosaic_attach(vt_module *module, const vt_mosaic_options *options) 
   return st;
 }
 
+const vt_mosaic *vt_mosaic_of(const vt_op *op) {
+  const vt_attr *kernel = op->code == VT_OP_CUSTOM_CALL ? vt_op_attr(op, VT_ATTR_KERNEL) : NULL;
+  return kernel ? ((const attached *)kernel->kernel)->mosaic : NULL;
+}
+
 vt_status vt_mosaic_each(const vt_module *module, vt_mosaic_visit *visit, void *user) {
   VT_ARRAY(const vt_func *) open = {0};
   vt_status st = VT_OK;

@@ -178,6 +178,9 @@ typedef struct vt_mop_info {
   const vt_mattr_key *attrs; // ends with NONE
 } vt_mop_info;
 
+// The kernel that is attached to a call; NULL when there is none.
+const vt_mosaic *vt_mosaic_of(const vt_op *op);
+
 const vt_mop_info *vt_mop_info_get(vt_mopcode code);
 const char *vt_mattr_name(vt_mattr_key key);
 vt_mattr_kind vt_mattr_kind_of(vt_mattr_key key);

@@ -181,6 +181,54 @@ def test_predictions_are_near_what_was_published(tpu_only):
     assert all(abs(c["bias"]) < 0.08 for c in said["chips"])
 
 
+def test_training_steps_are_near_what_was_published(tpu_only):
+    said = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "published_steps.py", VTPU, "v4-22B", "v5e-32B",
+                           "v6e-70B"], check=True, capture_output=True, text=True).stdout
+    errors = [json.loads(line)["error"] for line in said.splitlines()]
+    assert len(errors) == 3 and max(map(abs, errors)) < 0.12, said
+
+
+PALLAS_PRODUCT = """
+import functools, sys
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def body(x, y, z, total, *, steps):
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+        total[...] = jnp.zeros_like(total)
+    total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+    @pl.when(pl.program_id(2) == steps - 1)
+    def _():
+        z[...] = total[...].astype(z.dtype)
+
+n, m, k, c = map(int, sys.argv[1:])
+a = jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
+blocks = [pl.BlockSpec((m, k), lambda i, j, l: (i, l)), pl.BlockSpec((k, c), lambda i, j, l: (l, j))]
+product = pl.pallas_call(
+    functools.partial(body, steps=n // k), out_shape=a,
+    grid_spec=pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=0, in_specs=blocks, out_specs=pl.BlockSpec((m, c), lambda i, j, l: (i, j)),
+        scratch_shapes=[pltpu.VMEM((m, c), jnp.float32)], grid=(n // m, n // c, n // k)),
+    compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")))
+print(jax.jit(product).trace(a, a).lower(lowering_platforms=("tpu",)).as_text())
+"""
+
+
+@pytest.mark.parametrize("sizes,published", [((1024, 128, 128, 128), 297.67e-6), ((4096, 128, 128, 128), 11771.5e-6),
+                                             ((4096, 512, 1024, 1024), 889.09e-6), ((8192, 512, 1024, 1024), 6099.4e-6)])
+def test_pallas_products_are_near_what_was_published(tpu_only, tmp_path, sizes, published):
+    """Times on a v5e of the JAX documentation's Pallas pages, with the host's call of 115 us. n, then the blocks."""
+    program = tmp_path / "product.mlir"
+    program.write_text(subprocess.run([sys.executable, "-c", PALLAS_PRODUCT, *map(str, sizes)], check=True, text=True,
+                                      capture_output=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}).stdout)
+    report = json.loads(vtpu("predict", program, "-t", "v5litepod-1", "--json", "--kernels").stdout)
+    assert abs((report["seconds"] + 115e-6) / published - 1) < 0.08, report
+    (kernel,) = report["kernels"]
+    assert kernel["flops"] == pytest.approx(2 * sizes[0] ** 3)
+
+
 def test_prices(step):
     usd = [json.loads(vtpu("predict", step, "-t", "v5litepod-8", "--json", *more).stdout)["usd"]
            for more in ((), ("--pricing", "spot"), ("--pricing", "3-years"), ("--chip-hour", 12), ("--region", "us-east1"))]

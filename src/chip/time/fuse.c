@@ -12,11 +12,12 @@
 //   - reductions over the same array share a kernel.
 #include "chip/time/kernels.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 
-enum { MOST_GROUPS = 4, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8 };
+enum { MOST_GROUPS = 12, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8, SUBLANES = 8 };
 static const double small_bytes = 1 << 16; // arrays up to here never decide anything
 
 // A kernel in the making.
@@ -297,7 +298,8 @@ static double held_for(const fusing *f, const vt_op *op, int depth) {
     if (!is_soft(from->op) || is_dear(from->op) || depth > MOST_DEPTH)
       held += bytes_of(f, from);
     else
-      held += held_for(f, from->op, depth + 1);
+      held +=
+          fmin(bytes_of(f, from), held_for(f, from->op, depth + 1)); // it, or what it is made of
   }
   return held;
 }
@@ -402,12 +404,20 @@ static void store(fusing *f, const vt_op *op, const readers *r) {
     link_all(f, op, at);
 }
 
+// A conversion of what is an array anyway is made by each product that wants it; others are stored
+// as what they convert to.
+static bool converts_array(const vt_op *op) {
+  if (op->code != VT_OP_CONVERT) return false;
+  const vt_value *from = vt_kernel_source(op->operands[0]);
+  return !from->op || !is_elementwise(from->op);
+}
+
 static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS;
   for (int32_t i = 0; i < r->count && all; i++)
     all = can_make(f, &f->groups.data[r->groups[i]], op);
   for (int32_t i = 0; i < r->count && all && r->count > 1; i++)
-    all = !is_elementwise(op) || op->code == VT_OP_CONVERT ||
+    all = !is_elementwise(op) || converts_array(op) ||
           !feeds_hero(f, &f->groups.data[r->groups[i]], op, 0);
   if (all && r->count > 1)
     all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
@@ -461,6 +471,27 @@ static void merge_siblings(fusing *f, const vt_value *value) {
       merge(f, a, b);
       break;
     }
+}
+
+// A convolution sums what it makes over positions, as batch normalisation wants it, on the way out.
+static void give_sums(fusing *f, int32_t at) {
+  if (f->groups.data[at].joined != NONE || f->groups.data[at].kind != VT_KERNEL_PRODUCT ||
+      f->groups.data[at].hero->code != VT_OP_CONVOLUTION)
+    return;
+  double made = elements(&f->groups.data[at].hero->results[0]);
+  for (size_t i = 0; i < f->groups.data[at].later.size && i < MOST_SIBLINGS; i++) {
+    int32_t to = find(f, f->groups.data[at].later.data[i]);
+    const group *sums = &f->groups.data[to];
+    if (to == at || sums->kind != VT_KERNEL_REDUCE || !is_reduction(sums->hero) ||
+        sums->elements != made || elements(&sums->hero->results[0]) * SUBLANES > made)
+      continue;
+    bool free = true; // no other kernel between the two
+    for (size_t k = 0; k < f->groups.data[at].later.size && free; k++) {
+      int32_t other = find(f, f->groups.data[at].later.data[k]);
+      free = other == to || other == at || !reaches(f, other, to);
+    }
+    if (free) merge(f, to, at);
+  }
 }
 
 // A product of rows that are scaled by their own sums, as after a softmax, makes the sums itself:
@@ -676,7 +707,10 @@ vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_
     if (place_of(f.ops[i])->stored)
       for (uint32_t r = 0; r < f.ops[i]->result_count; r++)
         merge_siblings(&f, &f.ops[i]->results[r]);
-  for (int32_t i = 0; i < (int32_t)f.groups.size; i++) take_in_sums(&f, i);
+  for (int32_t i = 0; i < (int32_t)f.groups.size; i++) {
+    take_in_sums(&f, i);
+    give_sums(&f, i);
+  }
   list_kernels(&f, list);
   for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
   vt_arena_free(&f.scratch);

@@ -40,6 +40,7 @@ typedef struct vt_device_model {
   double block_bytes; // of an array, that a kernel waits for before it starts and leaves at its end
   double vmem_bytes;  // for whole arrays, of one device
   int32_t devices;
+  vt_kernel_cost_of *cost_of; // of custom calls; NULL: not known
 } vt_device_model;
 
 // An array that a kernel moves. `bytes` is what it moves of it, `whole` its size in memory.
@@ -69,7 +70,9 @@ typedef struct vt_kernel {
   VT_ARRAY(const vt_op *) members;
   vt_streams reads, writes;
   double mxu_s, vpu_s, flops, network_s;
-  double ahead_s;          // of the vector unit, while the matrix units wait
+  double steps_s;            // of a kernel in a custom call, between the points of its grid
+  double moved, first, last; // bytes that it moves, if known: in all, before and after its work
+  double ahead_s;            // of the vector unit, while the matrix units wait
   double streamed;         // bytes from HBM if its operands are not in VMEM, for a product in tiles
   vt_kernel_list **inside; // of control
   uint32_t inside_count;
@@ -90,6 +93,12 @@ double vt_kernel_bytes(const vt_device_model *model, vt_type type);
 
 // Fills in the work of one kernel. (work.c)
 void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel);
+
+// What a vector operator costs, in operations and passes on a register.
+typedef struct vt_vector_cost {
+  double arithmetic, transcendental;
+} vt_vector_cost;
+vt_vector_cost vt_vector_cost_of(vt_opcode code, bool floats);
 
 // A matrix product or convolution. (product.c)
 typedef struct vt_product {

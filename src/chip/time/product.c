@@ -101,11 +101,11 @@ double vt_product_seconds(const vt_device_model *model, const vt_product *p) {
 
 // Blocks that are held at once: of both operands two each, one being filled; of the result its f32
 // sum, which is written from there.
-enum { BLOCK_BYTES = 16 << 20, SUM_BYTES = 4 };
+enum { SUM_BYTES = 4 };
 
 double vt_product_traffic(const vt_device_model *model, const vt_product *p, double lhs,
                           double rhs) {
-  double room = fmin(BLOCK_BYTES, (double)model->chip->vmem_bytes_per_core * 0.75);
+  double room = fmin(model->rates->scoped_bytes, (double)model->chip->vmem_bytes_per_core * 0.75);
   double e_lhs = lhs / fmax(p->batch * p->rows * p->depth, 1);
   double e_rhs = rhs / fmax(p->batch * p->depth * p->columns, 1);
   double least = HUGE_VAL;

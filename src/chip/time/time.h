@@ -9,6 +9,7 @@
 #define VT_CHIP_TIME_TIME_H
 
 #include "chip/chip.h"
+#include "ir/kernel_cost.h"
 #include "ir/module.h"
 
 // What a kernel, or a program, waits for most.
@@ -48,8 +49,9 @@ typedef struct vt_timing {
   vt_span *spans; // in the order in which they start, in the arena
 } vt_timing;
 
-// `module`: what one device runs, without calls. `devices`: how many run it.
-void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module, vt_arena *arena,
-                  vt_timing *out_timing);
+// `module`: what one device runs, without calls. `devices`: how many run it. `cost_of`: counts
+// kernels in custom calls; NULL: they are timed by what they read and write.
+void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
+                  vt_kernel_cost_of *cost_of, vt_arena *arena, vt_timing *out_timing);
 
 #endif

@@ -206,6 +206,7 @@ static from_hbm reads_of(const run *r, const vt_kernel *kernel, uint32_t at) {
     if (r->kept[s->value->id]) room += s->bytes; // is held already
   }
   bool ahead = kernel->kind == VT_KERNEL_PRODUCT && kernel->mxu_s > 0;
+  if (kernel->moved > 0) return (from_hbm){kernel->first, kernel->moved - kernel->first, 0};
   if (ahead && all > room) {
     from_hbm read = reads_of_product(r, kernel, room);
     read.spilled = room > 0 ? all / room : 0;
@@ -231,11 +232,12 @@ static void run_kernel(run *r, uint32_t at) {
   const vt_kernel *kernel = &r->list->kernels[at];
   from_hbm read = reads_of(r, kernel, at);
   double written = 0, rate = model->hbm_bytes_per_s, all_reads = far_bytes(r, kernel);
-  for (size_t i = 0; i < kernel->writes.size; i++)
+  for (size_t i = 0; i < kernel->writes.size && !(kernel->moved > 0); i++)
     if (!r->near[kernel->writes.data[i].value->id]) written += kernel->writes.data[i].bytes;
   double copy = read.copied / rate, write = written / model->hbm_writes_per_s;
   double hidden = fmin(copy, r->idle), first = copy - hidden;
-  double mxu = kernel->mxu_s * t->mxu_slower, work = fmax(mxu, kernel->vpu_s) + kernel->ahead_s;
+  double mxu = kernel->mxu_s * t->mxu_slower,
+         work = fmax(mxu, kernel->vpu_s) + kernel->ahead_s + kernel->steps_s;
   double stream = read.streamed / rate + write;
   // A product copies operands before it. Others begin with the first blocks of theirs.
   if (kernel->kind != VT_KERNEL_PRODUCT || !(kernel->mxu_s > 0)) {
@@ -244,7 +246,8 @@ static void run_kernel(run *r, uint32_t at) {
     stream -= first;
   }
   // The last blocks are written after it.
-  double last = fmin(write, block_s(model, kernel->writes));
+  double last =
+      fmin(write, block_s(model, kernel->writes)) + kernel->last / model->hbm_writes_per_s;
   double body = first + fmax(work + last, stream);
   // Tiles overlap, copies do not: so a chip is up to a tenth faster just above what VMEM holds than
   // just below. More work is not said to be faster here.
@@ -259,7 +262,7 @@ static void run_kernel(run *r, uint32_t at) {
   span.busy[VT_BOUND_MXU] = mxu;
   span.busy[VT_BOUND_VPU] = kernel->vpu_s + kernel->ahead_s;
   span.busy[VT_BOUND_HBM] = copy + read.streamed / rate + write;
-  span.busy[VT_BOUND_LAUNCH] = launch;
+  span.busy[VT_BOUND_LAUNCH] = launch + kernel->steps_s;
   record(r, kernel, span, t->now, seconds);
   t->now += seconds;
   for (size_t i = 0; i < kernel->reads.size; i++) {
@@ -556,10 +559,11 @@ static void run_all(const vt_device_model *model, const vt_kernel_list *list, do
   out->spans = t.spans.data;
 }
 
-void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module, vt_arena *arena,
-                  vt_timing *out_timing) {
+void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
+                  vt_kernel_cost_of *cost_of, vt_arena *arena, vt_timing *out_timing) {
   const double sprint = 1e-3, marathon = 8e-3; // programs up to here, and from here on
   vt_device_model model = model_of(slice, devices);
+  model.cost_of = cost_of;
   vt_kernel_list *list = vt_kernels_make(&model, module->main, arena);
   run_all(&model, list, 1, arena, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));

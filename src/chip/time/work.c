@@ -10,7 +10,8 @@
 
 #include "ir/precision.h"
 
-static const double row_s = 2e-8; // of a row that an index names (estimate)
+static const double step_s = 3.5e-7; // of a Pallas kernel's grid: the Pallas pages, on v5e
+static const double row_s = 2e-8;    // of a row that an index names (estimate)
 // Of one row times a matrix, on a register of weights: widen, spread, multiply, add.
 static const double vector_product = 6;
 // f16 is no type of the vector unit: exponent, subnormals, sign and rounding go by integer
@@ -24,11 +25,6 @@ typedef struct vector_work {
   double ahead; // arithmetic that the matrix units wait for
 } vector_work;
 
-// Operations of one register, besides a pass through the transcendental unit.
-typedef struct op_cost {
-  double arithmetic, transcendental;
-} op_cost;
-
 static const struct {
   bool given;
   double floats, integers, transcendental;
@@ -38,20 +34,19 @@ static const struct {
 #include "chip/time/vector.def"
 };
 
-static op_cost cost_of(const vt_op *op) {
-  bool whole = !vt_dtype_is_float(op->results[0].type.dtype);
-  if (costs[op->code].given)
-    return (op_cost){whole ? costs[op->code].integers : costs[op->code].floats,
-                     costs[op->code].transcendental};
-  switch ((vt_cost_class)vt_op_info_get(op->code)->cost) {
+vt_vector_cost vt_vector_cost_of(vt_opcode code, bool floats) {
+  if (costs[code].given)
+    return (vt_vector_cost){floats ? costs[code].floats : costs[code].integers,
+                            costs[code].transcendental};
+  switch ((vt_cost_class)vt_op_info_get(code)->cost) {
   case VT_COST_FREE:
-    return (op_cost){0};
+    return (vt_vector_cost){0};
   case VT_COST_MEDIUM:
-    return (op_cost){8, 1};
+    return (vt_vector_cost){8, 1};
   case VT_COST_EXPENSIVE:
-    return (op_cost){30, 0};
+    return (vt_vector_cost){30, 0};
   default:
-    return (op_cost){1, 0};
+    return (vt_vector_cost){1, 0};
   }
 }
 
@@ -186,7 +181,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
   default:
     break;
   }
-  op_cost cost = cost_of(op);
+  vt_vector_cost cost = vt_vector_cost_of(op->code, vt_dtype_is_float(type.dtype));
   double regs = registers(model, type) * width(model, type.dtype);
   w->arithmetic += cost.arithmetic * regs;
   w->transcendental += cost.transcendental * regs;
@@ -244,17 +239,49 @@ static double indexed_rows(const vt_op *op) {
   return (double)vt_type_elements(type) / fmax(each, 1);
 }
 
+static double cycles_of(const vt_device_model *model, const vector_work *w) {
+  double cycles = fmax(w->arithmetic / model->rates->vector_slots,
+                       w->transcendental / model->rates->transcendentals);
+  cycles = fmax(cycles, fmax(w->loads / LOADS, w->stores / STORES));
+  // A row waits for its sum, and its elements for the row's value.
+  return cycles + w->lanes * model->rates->cross_lane / LANE_UNITS;
+}
+
+// A kernel in a language of its own, with a grid of steps. Its blocks come while it works.
+static bool work_of_call(const vt_device_model *model, vt_kernel *kernel) {
+  const vt_op *call = kernel->hero;
+  vt_kernel_cost cost;
+  if (!model->cost_of || !call || call->code != VT_OP_CUSTOM_CALL ||
+      !model->cost_of(call, model->chip->mxu_edge, model->rates->weight_load, &cost))
+    return false;
+  vector_work w = {.lanes = cost.lanes, .loads = cost.loads, .stores = cost.stores};
+  for (int code = 0; code < VT_OP_COUNT; code++)
+    for (int floats = 0; floats < 2; floats++) {
+      double registers = floats ? cost.floats[code] : cost.integers[code];
+      if (!(registers > 0)) continue;
+      vt_vector_cost each = vt_vector_cost_of((vt_opcode)code, floats);
+      w.arithmetic += each.arithmetic * registers;
+      w.transcendental += each.transcendental * registers;
+    }
+  double cores = cost.parallel ? model->cores : 1;
+  kernel->vpu_s = cycles_of(model, &w) / (model->clock * cores);
+  kernel->mxu_s =
+      cost.rows / (model->mxu_rows_per_s * model->rates->mxu_share) * model->cores / cores;
+  kernel->flops = cost.flops;
+  kernel->steps_s = cost.steps * step_s / cores;
+  kernel->moved = fmax(cost.bytes, 1);
+  kernel->first = fmin(cost.first_bytes, kernel->moved);
+  kernel->last = cost.last_bytes;
+  return true;
+}
+
 void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel) {
   vector_work w = {0};
+  if (work_of_call(model, kernel)) return;
   for (size_t i = 0; i < kernel->members.size; i++)
     count_member(model, kernel, kernel->members.data[i], &w);
   count_streams(model, kernel, &w);
-  double cycles = fmax(w.arithmetic / model->rates->vector_slots,
-                       w.transcendental / model->rates->transcendentals);
-  cycles = fmax(cycles, fmax(w.loads / LOADS, w.stores / STORES));
-  // A row waits for its sum, and its elements for the row's value.
-  cycles += w.lanes * model->rates->cross_lane / LANE_UNITS;
-  kernel->vpu_s = cycles / (model->clock * model->cores);
+  kernel->vpu_s = cycles_of(model, &w) / (model->clock * model->cores);
   kernel->ahead_s = w.ahead / model->rates->vector_slots / (model->clock * model->cores);
   if (kernel->hero) kernel->vpu_s += indexed_rows(kernel->hero) * row_s;
   if (kernel->kind != VT_KERNEL_PRODUCT) return;
