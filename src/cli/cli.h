@@ -26,11 +26,14 @@ vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
 vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
 struct vt_prediction;
 // A prediction as a page of HTML that refers to nothing outside (predict_page.c), and as a trace
-// for Perfetto and chrome://tracing (predict_trace.c). errors: those of the file
+// for Perfetto and chrome://tracing (predict_trace.c), or for XProf (predict_xspace.c). errors:
+// those of the file
 vt_status vt_cli_write_page(const struct vt_prediction *prediction, const vt_slice *slice,
                             const char *program, const char *path) VT_CHECKED;
 vt_status vt_cli_write_trace(const struct vt_prediction *prediction, const vt_slice *slice,
                              const char *program, const char *path) VT_CHECKED;
+vt_status vt_cli_write_xspace(const struct vt_prediction *prediction, const vt_slice *slice,
+                              const char *program, const char *path) VT_CHECKED;
 void vt_cli_put_escaped(vt_text *out, const char *text); // for HTML
 
 // The slice of a command with the flags --slice and --chip: of chips as the file describes them,

@@ -124,9 +124,11 @@ static vt_status predict(const char *file, const vt_slice *slice, const vt_args 
   else if (!st)
     print(file, slice, &prediction, steps, &arena);
   const char *html = vt_args_text(args, "html"), *trace = vt_args_text(args, "trace");
+  const char *xspace = vt_args_text(args, "xspace");
   vt_status written = NULL;
   if (!st && html) written = vt_cli_write_page(&prediction, slice, file, html);
   if (!st && !written && trace) written = vt_cli_write_trace(&prediction, slice, file, trace);
+  if (!st && !written && xspace) written = vt_cli_write_xspace(&prediction, slice, file, xspace);
   if (!st) vt_prediction_free(&prediction);
   vt_arena_free(&arena);
   vt_file_unmap(&bytes);
@@ -145,8 +147,11 @@ int vt_cli_predict(const vt_args *args) {
   vt_arena arena = {0};
   vt_status st = vt_cli_slice_with(args, &arena, &slice);
   if (!st) st = vt_cli_price(args, &slice);
-  if (!st && args->words.size > 1 && (vt_args_text(args, "html") || vt_args_text(args, "trace")))
-    st = vt_error(VT_INVALID_ARGUMENT, "--html and --trace are for one program at a time");
+  bool drawn =
+      vt_args_text(args, "html") || vt_args_text(args, "trace") || vt_args_text(args, "xspace");
+  if (!st && args->words.size > 1 && drawn)
+    st =
+        vt_error(VT_INVALID_ARGUMENT, "--html, --trace and --xspace are for one program at a time");
   if (st) return vt_cli_fail("predict", st);
   json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
   int failed = 0;

@@ -64,6 +64,8 @@ def step_of(layers, width, heads, kv_heads, size, hidden, vocabulary, batch, len
     """The program's text, and the model's flop a device."""
     mesh = Mesh(np.array(jax.devices()[:devices]).reshape(devices // split, split), ("rows", "columns"))
 
+    between = P("rows", None, "columns" if split > 1 else None)  # layers
+
     def layer(x, w):
         w = {k: v if v.ndim == 1 else v.astype(jnp.bfloat16) for k, v in w.items()}
         h = norm(x, w["norm1"])
@@ -72,7 +74,7 @@ def step_of(layers, width, heads, kv_heads, size, hidden, vocabulary, batch, len
         x = x + jnp.einsum("bhtk,hkd->btd", attention(q, k, v, mesh, size, flash), w["o"])
         h = norm(x, w["norm2"])
         h = jax.nn.gelu(h @ w["up"]) if plain else jax.nn.silu(h @ w["gate"]) * (h @ w["up"])
-        return jax.lax.with_sharding_constraint(x + h @ w["down"], NamedSharding(mesh, P("rows"))), None
+        return jax.lax.with_sharding_constraint(x + h @ w["down"], NamedSharding(mesh, between)), None
 
     policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if keep else None
 

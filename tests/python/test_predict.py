@@ -181,6 +181,20 @@ def test_predictions_are_near_what_was_published(tpu_only):
     assert all(abs(c["bias"]) < 0.08 for c in said["chips"])
 
 
+def test_the_profile_is_one_that_jax_reads(step, tmp_path):
+    path = tmp_path / "p.xplane.pb"
+    seconds = json.loads(vtpu("predict", step, "-t", "v3-8", "--json", "--xspace", path).stdout)["seconds"]
+    (plane,) = jax.profiler.ProfileData.from_file(str(path)).planes
+    lines = {line.name: list(line.events) for line in plane.lines}
+    assert plane.name == "/device:TPU:0" and dict(plane.stats)["device_type_string"] == "TPU v3"
+    (module,) = lines["XLA Modules"]
+    assert module.duration_ns == pytest.approx(seconds * 1e9)
+    ops = lines["XLA Ops"]
+    assert ops and max(e.end_ns for e in ops) <= module.duration_ns * 1.0001
+    assert all(dict(e.stats)["times"] >= 1 and dict(e.stats)["bound_by"] for e in ops)
+    assert vtpu("predict", step, step, "-t", "v3-8", "--xspace", path).returncode != 0
+
+
 def test_training_steps_are_near_what_was_published(tpu_only):
     said = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "published_steps.py", VTPU, "v4-22B", "v5e-32B",
                            "v6e-70B"], check=True, capture_output=True, text=True).stdout
