@@ -24,12 +24,16 @@ static bool put_number(int folder, const char *name, int number) {
   return put(folder, name, text);
 }
 
+// Every device has a class, and readers of the list rely on it (Gloo, in JAX's CPU client).
+static const char unassigned_class[] = "0xff0000\n";
+
 static bool write_chip(int chip, int folder, int device, const char *driver) {
   char group[64];
   snprintf(group, sizeof group, "../../../kernel/iommu_groups/%d", chip);
   return put_number(folder, "vendor", VENDOR) && put_number(folder, "device", device) &&
          put_number(folder, "subsystem_vendor", VENDOR) &&
-         put_number(folder, "subsystem_device", device) && put(folder, "numa_node", "0\n") &&
+         put_number(folder, "subsystem_device", device) && put(folder, "class", unassigned_class) &&
+         put(folder, "numa_node", "0\n") &&
          (strcmp(driver, "vfio") != 0 || symlinkat(group, folder, "iommu_group") == 0);
 }
 
