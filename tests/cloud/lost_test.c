@@ -83,8 +83,8 @@ static void a_program_that_is_too_large(void **state) {
              "try: print(jax.jit(lambda: np.ones((1 << 20, 1 << 16), np.float32))().shape)\n"
              "except Exception as e: print('refused', str(e)[:40])\n"
              "EOF\n"
-             "vtpu tpu-vm scp $HOME/large.py ada@one:. --worker=0 2>&1 && "
-             "vtpu tpu-vm ssh ada@one --worker=0 --command='python3 -W ignore large.py' 2>&1");
+             "vtpu tpu-vm scp $HOME/large.py ada@one:. --worker=all 2>&1 && "
+             "vtpu tpu-vm ssh ada@one --worker=all --command='python3 -W ignore large.py' 2>&1");
   guest_says("refused");
   wait_for("symptoms[0].symptomType", "HBM_OUT_OF_MEMORY");
   guest_must("vtpu tpu-vm describe one");
