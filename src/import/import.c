@@ -14,13 +14,15 @@ static vt_status read_hlo(vt_bytes program, vt_arena *scratch, vt_hlo **out_hlo,
   return vt_raw_from_hlo(*out_hlo, program.size, scratch, out_raw);
 }
 
-static vt_status import(vt_bytes program, bool outline, vt_module **out_module) {
+static vt_status import(vt_bytes program, int32_t partitions, bool outline,
+                        vt_module **out_module) {
   vt_status st = VT_OK;
   vt_arena scratch = {0};
   vt_raw_module raw = {0};
   vt_hlo *hlo = NULL; // what the tree borrows from
   vt_module *module = vt_module_create();
   module->outline = outline;
+  if (partitions > 1) module->num_partitions = partitions;
   *out_module = NULL;
   if (vt_bytecode_is(program))
     VT_TRY_OUT(vt_bytecode_read(program, vt_vhlo_find, &scratch, &raw));
@@ -40,9 +42,13 @@ out:
 }
 
 vt_status vt_import(vt_bytes program, vt_module **out_module) {
-  return import(program, false, out_module);
+  return import(program, 1, false, out_module);
+}
+
+vt_status vt_import_for(vt_bytes program, int32_t partitions, vt_module **out_module) {
+  return import(program, partitions, false, out_module);
 }
 
 vt_status vt_import_outline(vt_bytes program, vt_module **out_module) {
-  return import(program, true, out_module);
+  return import(program, 1, true, out_module);
 }

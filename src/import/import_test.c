@@ -434,8 +434,98 @@ static void nested_manual_computations_know_their_axes(void **state) {
   vt_module_destroy(module);
 }
 
+#define SHARDED "{mhlo.sharding = \"{devices=[4]<=[4]}\"}"
+#define TO_LOCAL(x)                                                                                \
+  "stablehlo.custom_call @SPMDFullToShardShape(" x ") {mhlo.sharding = \"{manual}\"} "
+#define BACK(x) "stablehlo.custom_call @SPMDShardToFullShape(" x ") " SHARDED " "
+
+static vt_status import_main(const char *body, vt_module **out_module) {
+  char text[2048];
+  int size = snprintf(text, sizeof text,
+                      "module @m attributes {mhlo.num_partitions = 4 : i32} {\n"
+                      "func.func public @main(%%a: tensor<8xf32> " SHARDED ", %%s: tensor<f32>)"
+                      " -> tensor<8xf32> {\n%s }}",
+                      body);
+  return vt_import((vt_bytes){(const uint8_t *)text, (size_t)size}, out_module);
+}
+
+// As PyTorch/XLA writes it: ops between the conversions, a scalar from outside, two computations of
+// which the second follows on the first.
+static void ops_between_conversions_are_manual(void **state) {
+  (void)state;
+  vt_module *module;
+  vt_status st = import_main(
+      "%0 = " TO_LOCAL(
+          "%a") ": (tensor<8xf32>) -> tensor<2xf32>\n"
+                "%1 = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<2xf32>\n"
+                "%2 = stablehlo.add %0, %1 : tensor<2xf32>\n"
+                "%3 = " BACK("%2") ": (tensor<2xf32>) -> tensor<8xf32>\n"
+                                   "%4 = stablehlo.custom_call @Sharding(%3) " SHARDED
+                                   ": (tensor<8xf32>) -> tensor<8xf32>\n"
+                                   "%5 = " TO_LOCAL(
+                                       "%4") ": (tensor<8xf32>) -> tensor<2xf32>\n"
+                                             "%6 = stablehlo.negate %5 : tensor<2xf32>\n"
+                                             "%7 = " BACK(
+                                                 "%6") ": (tensor<2xf32>) -> tensor<8xf32>\n"
+                                                       "%8 = stablehlo.add %3, %7 : tensor<8xf32>\n"
+                                                       "return %8 : tensor<8xf32>",
+      &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  vt_text text = {0};
+  for (const vt_op *op = module->main->first; op; op = op->next) {
+    vt_text_printf(&text, "%s(", vt_op_short_name(op->code));
+    for (const vt_op *in = op->region_count ? op->regions[0]->first : NULL; in; in = in->next)
+      vt_text_printf(&text, "%s ", vt_op_short_name(in->code));
+    vt_text_printf(&text, ") ");
+  }
+  assert_string_equal(vt_text_string(&text),
+                      "broadcast_in_dim() manual_computation(add ) sharding_constraint() "
+                      "manual_computation(negate ) add() ");
+  vt_text_free(&text);
+  vt_module_destroy(module);
+}
+
+static void other_forms_of_manual_computations_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *want, *body;
+  } rows[] = {
+      {"the function returns an array of one device",
+       "%0 = " TO_LOCAL("%a") ": (tensor<8xf32>) -> tensor<8xf32>\nreturn %0 : tensor<8xf32>"},
+      {"its operand is not on the side that it comes from",
+       "%0 = " BACK("%a") ": (tensor<8xf32>) -> tensor<8xf32>\nreturn %0 : tensor<8xf32>"},
+      {"no axis becomes manual",
+       "%0 = " TO_LOCAL("%a") ": (tensor<8xf32>) -> tensor<2xf32>\n"
+                              "%1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding "
+                              "= \"{manual}\"} : "
+                              "(tensor<2xf32>) -> tensor<2xf32>\n"
+                              "return %a : tensor<8xf32>"},
+      {"the whole array has no sharding",
+       "%0 = stablehlo.negate %a : tensor<8xf32>\n"
+       "%1 = " TO_LOCAL("%0") ": (tensor<8xf32>) -> tensor<2xf32>\nreturn %a : tensor<8xf32>"},
+      {"an array of one device is used outside of it",
+       "%0 = " TO_LOCAL("%a") ": (tensor<8xf32>) -> tensor<2xf32>\n"
+                              "%1 = " BACK("%0") ": (tensor<2xf32>) -> tensor<8xf32>\n"
+                                                 "%2 = stablehlo.concatenate %0, %1, dim = 0 : "
+                                                 "(tensor<2xf32>, tensor<8xf32>) -> "
+                                                 "tensor<10xf32>\nreturn %a : tensor<8xf32>"},
+      {"one operand and one result",
+       "%0 = stablehlo.custom_call @SPMDFullToShardShape(%a, %s) : (tensor<8xf32>, tensor<f32>) "
+       "-> tensor<2xf32>\nreturn %a : tensor<8xf32>"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_module *module = NULL;
+    vt_status st = import_main(rows[i].body, &module);
+    if (!st || !strstr(vt_status_message(st), rows[i].want))
+      fail_msg("\"%s\": %s", rows[i].want, st ? vt_status_message(st) : "taken");
+    vt_status_free(st);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ops_between_conversions_are_manual),
+      cmocka_unit_test(other_forms_of_manual_computations_are_refused),
       cmocka_unit_test(fixtures_print_as_their_golden_text),
       cmocka_unit_test(printed_text_reads_back_as_the_same_module),
       cmocka_unit_test(short_forms_equal_the_generic_form),

@@ -484,6 +484,8 @@ static vt_status lower_all(vt_lower *lo, const vt_raw_module *raw) {
   }
   for (vt_raw_op *op = body->first; op; op = op->next)
     if (op->row->handler == VT_HANDLE_FUNC) VT_TRY(lower_func(lo, op));
+  for (uint32_t i = 0; lo->crossings && i < lo->module->func_count; i++)
+    VT_TRY(vt_lower_crossings(lo, lo->module->funcs[i]));
   if (!lo->module->main) return vt_error(VT_INVALID_ARGUMENT, "the program has no function main");
   return VT_OK;
 }

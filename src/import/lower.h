@@ -29,6 +29,7 @@ typedef struct vt_lower {
   vt_map tiles;                 // {rank, text} of a GSPMD sharding -> vt_sharding
   VT_ARRAY(vt_lower_undo) undo; // mappings to restore when the region ends; in scratch
   const vt_mesh *tile_mesh;     // the mesh for GSPMD's tile assignments; NULL until the first
+  bool crossings;               // some have been lowered
   int64_t budget;               // values that may still be created: nested tuples must not explode
 } vt_lower;
 
@@ -72,6 +73,12 @@ vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_li
 // Custom calls and calls with which clients express in StableHLO what Shardy has ops for
 // (lower_custom.c): out_done is true when `raw` was lowered to something else.
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;
+// GSPMD's conversion of a whole array to that of one device, or back (lower_crossings.c): for now a
+// custom call; once all functions are lowered, vt_lower_crossings makes computations of what lies
+// between, in `func` and its regions.
+typedef struct vt_crossing vt_crossing;
+vt_status vt_lower_crossing(vt_lower *lo, vt_raw_op *raw, bool to_local) VT_CHECKED;
+vt_status vt_lower_crossings(vt_lower *lo, vt_func *func) VT_CHECKED;
 // The Shardy sharding that the frontend attributes of a dictionary hold as text under this name;
 // NULL when none.
 vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,

@@ -6,7 +6,7 @@
 //   xla.sdy.GlobalToLocalShape, call of a body, ...LocalToGlobalShape sdy.manual_computation
 //   ragged_all_to_all                                           vtpu.ragged_all_to_all
 //   mhlo.erf, mhlo.topk and others that XLA emits for CHLO's ops     chlo.erf, chlo.top_k
-//   SPMDFullToShardShape per operand, call of a body, SPMDShardToFullShape     the same
+//   SPMDFullToShardShape, ops of any kind, SPMDShardToFullShape  the same (lower_crossings.c)
 //
 // A manual computation is built at the call: its operands are what earlier calls turned into local
 // shapes, and later calls say what its results are in global shape. Its region calls the body.
@@ -158,79 +158,6 @@ static vt_status describe_text(vt_lower *lo, const vt_raw_op *raw, manual *m) {
   return VT_OK;
 }
 
-// GSPMD: the sharding of an operand is on the op before its conversion, that of a result on the
-// conversion back.
-static vt_status tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
-                          const vt_sharding **out_sharding) {
-  const vt_raw_attr *text = op ? vt_raw_find(op, "mhlo.sharding") : NULL;
-  *out_sharding = NULL;
-  if (!text || text->kind != VT_RAW_STRING || type->kind != VT_RAW_TENSOR) return VT_OK;
-  return vt_lower_tiles(lo, op, text->string, type->rank, out_sharding);
-}
-
-static vt_status manual_tiles_of(vt_lower *lo, const vt_raw_op *op, const vt_raw_type *type,
-                                 uint64_t *out_axes) {
-  const vt_raw_attr *text = op ? vt_raw_find(op, "mhlo.sharding") : NULL;
-  *out_axes = 0;
-  if (!text || text->kind != VT_RAW_STRING || type->kind != VT_RAW_TENSOR) return VT_OK;
-  return vt_lower_manual_tiles(lo, op, text->string, type->rank, out_axes);
-}
-
-// The axes of a computation are those that are manual inside and not outside it, according to the
-// texts on both sides of a conversion.
-static vt_status manual_tiles(vt_lower *lo, const vt_raw_op *raw, uint64_t *out_axes) {
-  const vt_raw_op *there = raw->operands[0]->op; // there is an operand, or this would be a call
-  const vt_raw_value *whole = there->operands[0];
-  uint64_t inside, outside;
-  VT_TRY(manual_tiles_of(lo, there, raw->operands[0]->type, &inside));
-  VT_TRY(manual_tiles_of(lo, whole->op, whole->type, &outside));
-  *out_axes = inside ? inside & ~outside : UINT64_MAX;
-  return *out_axes ? VT_OK : refuse_form(lo, raw);
-}
-
-static vt_status describe_tiles(vt_lower *lo, const vt_raw_op *raw, manual *m) {
-  vt_arena *arena = &lo->module->arena;
-  const vt_sharding **in = VT_NEW_ARRAY(arena, const vt_sharding *, raw->operand_count);
-  const vt_sharding **out = VT_NEW_ARRAY(arena, const vt_sharding *, raw->result_count);
-  for (uint32_t i = 0; i < raw->operand_count; i++) {
-    const vt_raw_op *there = raw->operands[i]->op;
-    if (!is_call_of(there, "SPMDFullToShardShape") || there->operand_count != 1)
-      return refuse_form(lo, raw);
-    VT_TRY(tiles_of(lo, there->operands[0]->op, there->operands[0]->type, &in[i]));
-  }
-  for (uint32_t i = 0; i < raw->result_count; i++) {
-    const vt_raw_value *value = &raw->results[i];
-    const vt_raw_op *constraint = find_user(lo, raw, "Sharding", value);
-    if (constraint && constraint->result_count == 1) value = &constraint->results[0];
-    const vt_raw_op *back = find_user(lo, raw, "SPMDShardToFullShape", value);
-    if (!back || back->result_count != 1) return refuse_form(lo, raw);
-    VT_TRY(tiles_of(lo, back, back->results[0].type, &out[i]));
-    VT_TRY(vt_lower_types(lo, back, back->results[0].type, &m->results));
-  }
-  uint64_t axes;
-  VT_TRY(manual_tiles(lo, raw, &axes));
-  const vt_mesh *mesh = lo->tile_mesh ? lo->tile_mesh : vt_lower_tile_mesh(lo);
-  for (uint32_t i = 0; i < raw->operand_count + raw->result_count; i++) {
-    const vt_sharding **s = i < raw->operand_count ? &in[i] : &out[i - raw->operand_count];
-    if (!*s || ((*s)->mesh != mesh && (*s)->mesh->axis_count)) return refuse_form(lo, raw);
-    if ((*s)->mesh == mesh) continue;
-    vt_sharding *copy = VT_NEW(arena, vt_sharding); // replicated, written before there was a mesh
-    *copy = **s;
-    copy->mesh = mesh;
-    *s = copy;
-  }
-  vt_string *names = VT_NEW_ARRAY(arena, vt_string, mesh->axis_count);
-  for (uint32_t i = 0; i < mesh->axis_count; i++)
-    if (axes >> i & 1)
-      names[m->axes.count++] = (vt_string){mesh->axes[i].name, strlen(mesh->axes[i].name)};
-  m->in.shardings = in;
-  m->in.count = raw->operand_count;
-  m->out.shardings = out;
-  m->out.count = raw->result_count;
-  m->axes.strings = names;
-  return VT_OK;
-}
-
 // The region of the computation: a call of the body.
 static vt_status build_body(vt_lower *lo, const vt_raw_op *raw, vt_func *callee,
                             vt_func **out_region) {
@@ -284,14 +211,10 @@ static vt_status lower_call(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   manual m = {.in = {.key = VT_ATTR_IN_SHARDINGS},
               .out = {.key = VT_ATTR_OUT_SHARDINGS},
               .axes = {.key = VT_ATTR_MANUAL_AXES}};
-  bool text =
-      vt_raw_dict_find(vt_raw_find(raw, "mhlo.frontend_attributes"), "xla.sdy.manual_axes") != NULL;
-  bool tiles = false;
-  for (uint32_t i = 0; i < raw->operand_count; i++)
-    tiles = tiles || is_call_of(raw->operands[i]->op, "SPMDFullToShardShape");
-  if (!text && !tiles) return VT_OK;
+  if (!vt_raw_dict_find(vt_raw_find(raw, "mhlo.frontend_attributes"), "xla.sdy.manual_axes"))
+    return VT_OK;
   *out_done = true;
-  VT_TRY(text ? describe_text(lo, raw, &m) : describe_tiles(lo, raw, &m));
+  VT_TRY(describe_text(lo, raw, &m));
   return build_manual(lo, raw, &m);
 }
 
@@ -348,9 +271,11 @@ vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   if (raw->row->code == VT_OP_CALL) return lower_call(lo, raw, out_done);
   if (is_call_of(raw, "Sharding")) return lower_constraint(lo, raw, out_done);
   *out_done = true;
-  if (is_call_of(raw, "xla.sdy.GlobalToLocalShape") || is_call_of(raw, "SPMDFullToShardShape"))
-    return lower_to_local(lo, raw);
-  if (is_call_of(raw, "xla.sdy.LocalToGlobalShape") || is_call_of(raw, "SPMDShardToFullShape") ||
+  bool to_local = is_call_of(raw, "SPMDFullToShardShape");
+  if (to_local || is_call_of(raw, "SPMDShardToFullShape"))
+    return vt_lower_crossing(lo, raw, to_local);
+  if (is_call_of(raw, "xla.sdy.GlobalToLocalShape")) return lower_to_local(lo, raw);
+  if (is_call_of(raw, "xla.sdy.LocalToGlobalShape") ||
       is_call_of(raw, "xla.sdy.FuncResultSharding"))
     return alias_all(lo, raw);
   *out_done = false;

@@ -205,7 +205,7 @@ static uint64_t fingerprint(const vt_executable *executable, const vt_module *mo
 static vt_status read_program(vt_executable *executable, vt_module **module) {
   const vt_union *all = executable->options.all;
   if (all) return vt_union_import(all, &executable->arena, module);
-  return vt_import(executable->info.program, module);
+  return vt_import_for(executable->info.program, executable->options.partitions, module);
 }
 
 // The pipeline. Each stage takes the program and executable as the previous stages left them.

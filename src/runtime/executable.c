@@ -96,7 +96,7 @@ vt_status vt_executable_local(vt_executable *executable) {
   const vt_executable_info *info = &executable->info;
   if (executable->local) return VT_OK;
   vt_module *module = NULL;
-  VT_TRY(vt_import(info->program, &module));
+  VT_TRY(vt_import_for(info->program, info->partitions / info->replicas, &module));
   module->num_replicas = info->replicas;
   module->num_partitions = info->partitions / info->replicas;
   vt_status st = VT_OK;
