@@ -83,7 +83,8 @@ VTPU_API size_t vtpu_tensor_bytes(vtpu_tensor tensor);
 
 /* Runs once with whole arrays, even when the program is sharded over several devices.
  * `outputs[i].data` is memory of the caller, of size vtpu_tensor_bytes. Returns when the outputs
- * have been written. */
+ * have been written. An array that the devices do not divide is as they hold it, in tiles of one
+ * size: vtpu_program_input and _output say how large; its padding is not read, and written as zero. */
 VTPU_API vtpu_error *vtpu_run(vtpu_program *program, const vtpu_tensor *inputs, size_t input_count,
                               vtpu_tensor *outputs, size_t output_count);
 

@@ -74,6 +74,12 @@ static vt_status run_replicas(vt_module *module, const settings *with, bool *out
   return vt_spmd_from_replicas(module, with->own_arrays);
 }
 
+static vt_status run_edges(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  *out_changed = true;
+  return vt_spmd_whole_tiles(module);
+}
+
 static vt_status run_partials(vt_module *module, const settings *with, bool *out_changed) {
   vt_arena arena = {0};
   vt_tiling *params, *results;
@@ -91,8 +97,9 @@ static vt_status run_annotate(vt_module *module, const settings *with, bool *out
 
 static vt_status run_partition(vt_module *module, const settings *with, bool *out_changed) {
   *out_changed = with->devices > 1;
+  vt_status st = vt_spmd_whole_tiles(module);
   vt_spmd_inline(module);
-  vt_status st = vt_spmd_annotate(module, with->devices);
+  if (!st) st = vt_spmd_annotate(module, with->devices);
   return st ? st : vt_spmd_partition(module, with->devices, NULL);
 }
 
@@ -110,6 +117,7 @@ static const struct pass {
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"collectives", "passes/collectives.txt", run_collectives},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
+    {"edges", "spmd/edges.txt", run_edges},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},
     {"partition", "spmd/partition/partition.txt", run_partition},
     {"partials", "spmd/partials/partial.txt", run_partials},

@@ -226,6 +226,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
                           .evaluator_only = evaluator_wanted()};
   // replicas -> one program over all devices
   VT_TRY(vt_spmd_from_replicas(*module, own_arrays && !(*module)->mesh_count));
+  // parameters and results that do not divide -> whole tiles
+  VT_TRY(vt_spmd_whole_tiles(*module));
   // shardings and layouts -> which part of each parameter and result is where, and its layout
   VT_TRY(describe(executable, *module));
   // VTPU_PARTITIONED: the module -> the program of one device, on all devices

@@ -110,6 +110,7 @@ vt_status vt_partition_for(vt_module *module, int32_t devices) {
 vt_status vt_partition_module(vt_module *module) {
   int32_t devices = module->num_partitions * module->num_replicas;
   VT_TRY(vt_spmd_from_replicas(module, false));
+  VT_TRY(vt_spmd_whole_tiles(module));
   return vt_partition_for(module, devices);
 }
 

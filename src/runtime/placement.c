@@ -4,20 +4,20 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "spmd/spmd.h"
 
-static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, const char *what,
-                          uint32_t index, vt_io *io) {
+static void io_place(vt_executable *executable, const vt_tiling *tiling, vt_io *io) {
   vt_arena *arena = &executable->arena;
   int32_t rank = io->type.rank, partitions = executable->info.partitions;
-  if (vt_tiling_is_replicated(tiling)) return VT_OK;
+  if (vt_tiling_is_replicated(tiling)) return;
   io->sharding = (vt_bytes){tiling->proto, tiling->proto_size};
   bool whole = tiling->partials == 1, several = false;
   for (int32_t i = 0; i < rank; i++) whole = whole && tiling->counts[i] == 1;
   for (int32_t d = 0; d < partitions; d++) several = several || tiling->tile_of_device[d] < 0;
   for (int32_t d = 0; d < partitions && several; d++)
     if (tiling->tile_of_device[d] >= 0) io->owner = d; // the others' are not read
-  if (whole) return VT_OK;
+  if (whole) return;
   io->unreduced = tiling->partials > 1 && executable->info.replicas == 1;
   io->replicated = false;
   io->shard = vt_type_make(arena, io->type.dtype, rank, tiling->shard.dims);
@@ -25,14 +25,9 @@ static vt_status io_place(vt_executable *executable, const vt_tiling *tiling, co
   int64_t sizes[VT_MAX_RANK];
   for (int32_t d = 0; d < partitions; d++) {
     vt_tiling_range(tiling, d, offsets + (ptrdiff_t)d * rank, sizes);
-    for (int32_t i = 0; i < rank; i++)
-      if (sizes[i] != tiling->shard.dims[i])
-        return vt_error(VT_UNIMPLEMENTED,
-                        "%s %u: dimension %d of %lld does not divide into %lld parts", what, index,
-                        i, (long long)io->type.dims[i], (long long)tiling->counts[i]);
+    vt_assert_each(i, rank, sizes[i] == tiling->shard.dims[i]); // vt_spmd_whole_tiles
   }
   io->offsets = offsets;
-  return VT_OK;
 }
 
 static vt_status inspect(vt_executable *executable, const vt_module *module) {
@@ -65,9 +60,9 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
   VT_TRY(vt_spmd_plan(module, info->partitions, &executable->arena, &executable->param_tilings,
                       &executable->result_tilings));
   for (uint32_t i = 0; i < info->param_count; i++)
-    VT_TRY(io_place(executable, &executable->param_tilings[i], "parameter", i, &params[i]));
+    io_place(executable, &executable->param_tilings[i], &params[i]);
   for (uint32_t i = 0; i < info->result_count; i++)
-    VT_TRY(io_place(executable, &executable->result_tilings[i], "result", i, &results[i]));
+    io_place(executable, &executable->result_tilings[i], &results[i]);
   return inspect(executable, module);
 }
 

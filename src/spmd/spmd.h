@@ -76,6 +76,11 @@ vt_status vt_spmd_unite(vt_module *const *programs, uint32_t count, int32_t repl
                         const uint32_t *program_of, vt_arena *arena, uint32_t **out_param_of,
                         uint32_t **out_result_of) VT_CHECKED;
 
+// Parameters and results of main whose sharding does not divide them become arrays of whole tiles,
+// as devices hold them: padding of parameters is not read, that of results is zero. Call it once,
+// after vt_spmd_from_replicas and before all else. errors as vt_tiling_make
+vt_status vt_spmd_whole_tiles(vt_module *module) VT_CHECKED;
+
 // Tilings of the parameters and results of main (arrays of param_count and return_count in
 // `arena`). If the program leaves a result open, its sharding is propagated from parameters and
 // constraints. Tokens count as replicated. The module must not have been through passes that inline
@@ -130,7 +135,7 @@ typedef struct vt_partition_options {
 
 // Turns an annotated program (vt_spmd_annotate; a value without sharding is replicated) into the
 // program that each of the devices runs on its tiles: local shapes, collectives, partition_id.
-// Parameters and results of main must divide evenly. `options` may be NULL.
+// Parameters and results of main must divide evenly (vt_spmd_whole_tiles). `options` may be NULL.
 vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                             const vt_partition_options *options) VT_CHECKED;
 
