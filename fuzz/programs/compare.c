@@ -356,7 +356,7 @@ static vt_io_info *places(vt_module *m, uint32_t count, vt_value *const *values,
                             .alias_output = -1,
                             .memory_kind = "",
                             .layout_mode = "",
-                            .result_info = ""};
+                            .name = ""};
   }
   return infos;
 }

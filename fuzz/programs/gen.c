@@ -337,7 +337,7 @@ static vt_io_info *place(gen *g, uint32_t count, vt_value *const *values, int do
                      .donor = gen_chance(g, donated),
                      .memory_kind = "",
                      .layout_mode = "",
-                     .result_info = ""};
+                     .name = ""};
   return infos;
 }
 

@@ -132,8 +132,7 @@ static void add_info(vt_func *func) {
   if (!func->param_info) return;
   vt_io_info *infos = VT_NEW_ARRAY(&func->module->arena, vt_io_info, count + 1);
   memcpy(infos, func->param_info, sizeof *infos * count);
-  infos[count] =
-      (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+  infos[count] = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .name = ""};
   func->param_info = infos;
 }
 

@@ -206,7 +206,7 @@ static void read_args(reader *r, vt_cursor *c, scope *s, vt_raw_region *region, 
     }
     region->args[i] =
         (vt_raw_value){.type = vt_container_type_at(&r->box, c, (uint32_t)index), .region = region};
-    if (has_loc) (void)vt_cursor_varint(c);
+    if (has_loc) region->args[i].loc = vt_container_attr(&r->box, c);
     define(c, s, next, end, &region->args[i]);
   }
   if (r->box.version >= 3 && vt_cursor_byte(c)) skip_uses(c, n > 1);

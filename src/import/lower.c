@@ -331,7 +331,7 @@ static vt_status lower_ops(vt_lower *lo, const vt_raw_region *region, vt_value_l
 
 static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,
                                const vt_raw_type *type, vt_io_info *info) {
-  *info = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+  *info = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .name = ""};
   if (!dict) return VT_OK;
   if (dict->kind != VT_RAW_DICT)
     return vt_lower_error(lo, op, VT_INVALID_ARGUMENT, "a dictionary was expected");
@@ -340,7 +340,7 @@ static vt_status lower_io_info(vt_lower *lo, const vt_raw_op *op, const vt_raw_a
     const char **out;
   } texts[] = {{"mhlo.memory_kind", &info->memory_kind},
                {"mhlo.layout_mode", &info->layout_mode},
-               {"jax.result_info", &info->result_info}};
+               {"jax.result_info", &info->name}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     const vt_raw_attr *value = vt_raw_dict_find(dict, texts[i].name);
     if (value && value->kind == VT_RAW_STRING) *texts[i].out = vt_lower_text(lo, value->string);
@@ -377,6 +377,14 @@ static vt_status lower_io_infos(vt_lower *lo, const vt_raw_op *op, const char *a
   return VT_OK;
 }
 
+// A parameter's location is its name in the user's tree.
+static void name_params(vt_lower *lo, const vt_raw_region *body, vt_func *func) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < body->arg_count; i++)
+    for (uint32_t k = 0; k < body->args[i].count; k++)
+      func->param_info[at++].name = vt_lower_loc(lo, body->args[i].loc)->name;
+}
+
 static vt_status declare_func(vt_lower *lo, vt_raw_op *op) {
   const vt_raw_attr *name = vt_raw_find(op, "sym_name"), *type = vt_raw_find(op, "function_type");
   if (!name || name->kind != VT_RAW_STRING || !name->string.size || !type ||
@@ -396,6 +404,7 @@ static vt_status declare_func(vt_lower *lo, vt_raw_op *op) {
   for (uint32_t i = 0; i < body->arg_count; i++) VT_TRY(add_params(lo, op, func, &body->args[i]));
   VT_TRY(lower_io_infos(lo, op, "arg_attrs", type->type->input_count, type->type->items,
                         func->param_count, &func->param_info));
+  name_params(lo, body, func);
   vt_module_add_func(lo->module, func);
   if (!strcmp(text, "main")) lo->module->main = func;
   return VT_OK;

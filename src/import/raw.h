@@ -114,6 +114,7 @@ typedef struct vt_raw_value {
   const vt_raw_type *type;
   vt_raw_region *region; // where it is defined
   vt_raw_op *op;         // NULL for an argument
+  vt_raw_attr *loc;      // of an argument; NULL = unknown
   uint32_t count;        // lower.c: the values it became in the function being built
   vt_value **values;
   void *in_kernel; // src/mosaic: the value it became

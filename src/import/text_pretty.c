@@ -424,9 +424,11 @@ static void parse_all_types(vt_parser *p, vt_string name, vt_op_parse *o) {
 
 // ---- functions and modules ----------------------------------------------------------------------
 
+typedef VT_ARRAY(vt_raw_attr *) loc_list;
+
 // "(%a: type {attrs}, ...)" for arguments, "(type {attrs}, ...)" for results.
 static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types,
-                            vt_attr_items *dicts) {
+                            vt_attr_items *dicts, loc_list *locs) {
   while (vt_parse_ok(p) && !vt_parse_take(p, ")")) {
     if (names) {
       vt_parse_expect(p, "%");
@@ -437,7 +439,8 @@ static void parse_signature(vt_parser *p, name_list *names, vt_type_items *types
     const vt_raw_type *type = vt_parse_type(p);
     static const vt_raw_attr nothing = {.kind = VT_RAW_DICT, .height = 1, .weight = 1};
     const vt_raw_attr *dict = vt_parse_peek_char(p, '{') ? vt_parse_attr(p) : &nothing;
-    (void)vt_parse_loc(p);
+    vt_raw_attr *loc = vt_parse_loc(p);
+    if (locs) vt_array_push_in(p->arena, locs, loc);
     vt_array_push_in(p->arena, types, type);
     vt_array_push_in(p->arena, dicts, dict);
     if (!vt_parse_peek(p, ")")) vt_parse_expect(p, ",");
@@ -448,15 +451,16 @@ static void parse_func(vt_parser *p, vt_string name, vt_op_parse *o) {
   name_list names = {0};
   vt_type_items types = {0};
   vt_attr_items arg_attrs = {0}, res_attrs = {0};
+  loc_list locs = {0};
   (void)name;
   if (!vt_parse_take(p, "public")) (void)vt_parse_take(p, "private");
   vt_parse_push_attr(p, &o->attrs, "sym_name", vt_parse_string_attr(p, vt_parse_symbol(p)));
   vt_parse_expect(p, "(");
-  parse_signature(p, &names, &types, &arg_attrs);
+  parse_signature(p, &names, &types, &arg_attrs, &locs);
   uint32_t inputs = (uint32_t)types.size;
   if (vt_parse_take(p, "->")) {
     if (vt_parse_take(p, "(")) {
-      parse_signature(p, NULL, &types, &res_attrs);
+      parse_signature(p, NULL, &types, &res_attrs, NULL);
     } else {
       const vt_raw_type *type = vt_parse_type(p);
       vt_array_push_in(p->arena, &types, type);
@@ -481,6 +485,7 @@ static void parse_func(vt_parser *p, vt_string name, vt_op_parse *o) {
   region->empty = !vt_parse_peek_char(p, '{');
   if (region->empty) return;
   vt_parse_add_args(p, region, inputs, names.data, types.data);
+  for (uint32_t i = 0; i < inputs; i++) region->args[i].loc = locs.data[i];
   vt_parse_region_body(p, region);
   vt_parse_unbind_to(p, mark);
 }
@@ -546,7 +551,7 @@ static void parse_body(vt_parser *p, vt_op_parse *o) {
   vt_attr_items dicts = {0};
   size_t mark = p->bound.size;
   vt_parse_expect(p, "(");
-  parse_signature(p, &names, &types, &dicts);
+  parse_signature(p, &names, &types, &dicts, NULL);
   if (!vt_parse_ok(p)) return;
   vt_raw_region *region = vt_parse_new_region(p, o);
   vt_parse_add_args(p, region, (uint32_t)types.size, names.data, types.data);

@@ -125,7 +125,7 @@ typedef struct vt_io_info {
   bool donor;                  // parameter: donated, no result named
   const char *memory_kind;     // "" = default
   const char *layout_mode;     // "" = default
-  const char *result_info;     // result: name in the user's tree
+  const char *name;            // in the user's tree: "params['w']"; "" = not given
 } vt_io_info;
 
 struct vt_func {

@@ -452,11 +452,13 @@ static void put_ops(printer *p, const vt_func *func, const char *terminator) {
   p->indent--;
 }
 
-static void put_io(printer *p, const char *name, uint32_t count, const vt_io_info *infos) {
+// `named`: with the names in the user's tree, which only results have as an attribute.
+static void put_io(printer *p, const char *name, bool named, uint32_t count,
+                   const vt_io_info *infos) {
   bool any = false;
   for (uint32_t i = 0; infos && i < count; i++)
     any = any || infos[i].sharding || infos[i].alias_output >= 0 || infos[i].donor ||
-          infos[i].result_info[0] || infos[i].memory_kind[0] || infos[i].layout_mode[0];
+          (named && infos[i].name[0]) || infos[i].memory_kind[0] || infos[i].layout_mode[0];
   if (!any) return;
   vt_text_printf(p->out, ", %s = [", name);
   for (uint32_t i = 0; i < count; i++) {
@@ -464,9 +466,9 @@ static void put_io(printer *p, const char *name, uint32_t count, const vt_io_inf
     const char *separator = "";
     vt_text_put(p->out, i ? ", {" : "{");
     if (info->donor) vt_text_printf(p->out, "jax.buffer_donor = true"), separator = ", ";
-    if (info->result_info && info->result_info[0]) {
+    if (named && info->name[0]) {
       vt_text_printf(p->out, "%sjax.result_info = ", separator), separator = ", ";
-      vt_print_string(p->out, info->result_info, strlen(info->result_info));
+      vt_print_string(p->out, info->name, strlen(info->name));
     }
     if (info->layout_mode && info->layout_mode[0])
       vt_text_printf(p->out, "%smhlo.layout_mode = \"%s\"", separator, info->layout_mode),
@@ -494,8 +496,8 @@ static void put_func(printer *p, const vt_func *func, bool public) {
   vt_text_put(p->out, ", sym_name = ");
   vt_print_string(p->out, func->name, strlen(func->name));
   vt_text_printf(p->out, ", sym_visibility = \"%s\"", public ? "public" : "private");
-  put_io(p, "arg_attrs", func->param_count, func->param_info);
-  put_io(p, "res_attrs", func->return_count, func->return_info);
+  put_io(p, "arg_attrs", false, func->param_count, func->param_info);
+  put_io(p, "res_attrs", true, func->return_count, func->return_info);
   vt_text_put(p->out, "}> ({\n");
   if (func->param_count) {
     put_indent(p);

@@ -257,8 +257,7 @@ static void annotate(vt_module *module, const vt_mesh *mesh) {
     bool param = i < main->param_count;
     uint32_t k = param ? i : i - main->param_count;
     vt_io_info *info = param ? &main->param_info[k] : &main->return_info[k];
-    *info =
-        (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+    *info = (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .name = ""};
     vt_type type = param ? main->params[k]->type : main->returns[k]->type;
     info->sharding = make_sharding(module, next_random(2) ? mesh : other, type, true);
   }

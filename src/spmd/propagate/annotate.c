@@ -92,7 +92,7 @@ static vt_io_info *io_info(annotator *a, vt_io_info **infos, uint32_t count) {
     *infos = VT_NEW_ARRAY(&a->module->arena, vt_io_info, count);
     for (uint32_t i = 0; i < count; i++)
       (*infos)[i] =
-          (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .result_info = ""};
+          (vt_io_info){.alias_output = -1, .memory_kind = "", .layout_mode = "", .name = ""};
   }
   return *infos;
 }
