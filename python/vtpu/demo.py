@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains models/mnist, an ordinary program, on the virtual slice, and reports the time of the real one.
 
-The program does not know this file or vtpu. The estimate is the library's: the roofline that its compiler
-attaches to every executable, read back as JAX's cost analysis. Exit code 1 when the accuracy is below the bound.
+The program does not know this file or vtpu. The time on the slice is that of the virtual clock: programs as predicted,
+the host between them as measured here. Exit code 1 when the accuracy is below the bound.
 """
 
 import importlib.util
@@ -23,23 +23,8 @@ def load_program():
     return module
 
 
-def step_cost(program, result, config):
-    """The cost analysis of the training step, recompiled for the arguments of the run."""
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
-    batch = {
-        "image": jax.ShapeDtypeStruct((config.batch, 28, 28, 1), np.uint8, sharding=sharding),
-        "label": jax.ShapeDtypeStruct((config.batch,), np.int32, sharding=sharding),
-    }
-    cost = program.jit_train_step().lower(result.state, batch).compile().cost_analysis()
-    return cost[0] if isinstance(cost, list) else cost
-
-
-def make_report(result, cost, devices, wall_seconds):
-    from vtpu.report import Report, quantity
+def make_report(result, use, devices, wall_seconds):
+    from vtpu.table import Report, quantity
     from vtpu.slices import slice_name
 
     stats = [device.memory_stats() or {} for device in devices]
@@ -54,19 +39,24 @@ def make_report(result, cost, devices, wall_seconds):
     if peaks:
         report.add("peak HBM per core", quantity(max(peaks), "B"),
                    f"as accounted, of {quantity(stats[0]['bytes_limit'], 'B')}")
-    if "optimal_seconds" in cost:
-        seconds = result.steps * cost["optimal_seconds"]
-        report.add("estimated device time", quantity(seconds, "s"),
-                   "roofline of published peaks: the real slice is slower")
-        report.add("flops of a step", quantity(cost.get("flops", 0), ""))
-        if cost.get("optimal_usd"):
-            dollars = result.steps * cost["optimal_usd"]
-            report.add("estimated cost", f"${dollars:.6f}", "that time at the public on-demand price")
+    clock, step = use["clock"], max(use["predictions"], key=lambda program: program.get("seconds", 0) * program["runs"])
+    waits = 100 * clock["input_bound_seconds"] / clock["seconds"]
+    report.add("time on the slice", quantity(clock["seconds"], "s"), "virtual clock, without tracing and compiling")
+    report.add("in programs", quantity(clock["device_seconds"], "s"), f"predicted; {quantity(step['seconds'], 's')} a step")
+    report.add("waiting for the host", quantity(clock["input_bound_seconds"], "s"), f"{waits:.0f} %: input-bound")
+    report.add("host between programs", quantity(clock["host_seconds"], "s"), "measured on this machine")
+    report.add("flops of a step", quantity(step["flops"], ""), f"MFU {100 * step['mfu']:.2f} %")
+    if use["predicted_usd"]:
+        dollars = use["predicted_usd"] * clock["seconds"] / clock["device_seconds"]
+        report.add("predicted cost", f"${dollars:.6f}", "that time at the public on-demand price")
     return report
 
 
 def main(argv):
     start = time.perf_counter()
+    import vtpu
+
+    vtpu.watch()
     import jax
 
     device = jax.devices()[0]
@@ -79,7 +69,7 @@ def main(argv):
     print(f"{jax.device_count()} x {device.device_kind}: {config.batch} examples a step, data-parallel")
     result = program.train(config)
     wall_seconds = time.perf_counter() - start
-    print(f"\n{make_report(result, step_cost(program, result, config), jax.devices(), wall_seconds)}\n")
+    print(f"\n{make_report(result, vtpu.report().data, jax.devices(), wall_seconds)}\n")
     if result.accuracy < ACCURACY:
         print(f"the accuracy {result.accuracy:.4f} is below {ACCURACY}", file=sys.stderr)
         return 1

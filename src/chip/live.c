@@ -56,7 +56,8 @@ typedef struct frame {
   buffer *buffers;
   int32_t *ending; // by operator: the first value that ends there
   int64_t live, peak;
-  int32_t at; // of the peak
+  int64_t *during; // by operator: what is live while it runs
+  int32_t at;      // of the peak
   const vt_op *peak_op;
 } frame;
 
@@ -404,6 +405,7 @@ static void measure(frame *f) {
     int64_t now = f->live + (f->inside[at] ? f->inside[at]->peak : 0);
     for (uint32_t i = 0; i < op->operand_count; i++)
       if (is_made_for(f, op, i)) now += item_of(f, op->operands[i])->bytes;
+    f->during[at] = now;
     if (now > f->peak) {
       f->peak = now;
       f->at = at;
@@ -425,6 +427,7 @@ static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, con
   f->inside = VT_NEW_ARRAY(arena, frame *, f->op_count + 1);
   f->buffers = VT_NEW_ARRAY(arena, buffer, func->value_count + 1);
   f->ending = VT_NEW_ARRAY(arena, int32_t, f->op_count + 1);
+  f->during = VT_NEW_ARRAY(arena, int64_t, f->op_count + 1);
   for (int32_t i = 0; i < func->value_count; i++)
     f->items[i].last = f->items[i].result = f->items[i].buffer = NEVER;
   for (int32_t i = 0; i <= f->op_count; i++) f->ending[i] = NEVER;
@@ -438,12 +441,19 @@ static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, con
 
 // ---- the list -----------------------------------------------------------------------------------
 
-static void add_buffer(vt_live *live, const vt_value *value, vt_type type, int64_t bytes) {
-  if (!bytes) return;
-  live->bytes += bytes;
-  live->unpadded += vt_chip_dense_bytes(type);
-  if (live->buffers) live->buffers[live->count] = (vt_live_buffer){value, type, bytes};
+static void add_buffer(vt_live *live, vt_live_buffer b) {
+  if (!b.bytes) return;
+  live->bytes += b.bytes;
+  live->unpadded += vt_chip_dense_bytes(b.type);
+  if (live->buffers) live->buffers[live->count] = b;
   live->count++;
+}
+
+static const vt_op **ops_of(const frame *f) {
+  const vt_op **ops = VT_NEW_ARRAY(f->arena, const vt_op *, f->op_count + 1);
+  int32_t at = 0;
+  for (const vt_op *op = f->func->first; op; op = op->next) ops[at++] = op;
+  return ops; // and NULL
 }
 
 // Each buffer gets the value that it holds at the peak.
@@ -462,14 +472,17 @@ static void name_buffers(const frame *f) {
 static void collect(const frame *f, vt_live *live) {
   for (; f && f->peak_op; f = f->inside[f->at]) {
     name_buffers(f);
+    const vt_op **ops = ops_of(f);
     for (int32_t i = 0; i < f->buffer_count; i++) {
       const buffer *b = &f->buffers[i];
-      if (b->start <= f->at && f->at <= b->end) add_buffer(live, b->value, b->type, b->bytes);
+      if (b->start <= f->at && f->at <= b->end)
+        add_buffer(live, (vt_live_buffer){b->value, b->type, b->bytes, ops[b->end]});
     }
     for (uint32_t i = 0; i < f->peak_op->operand_count; i++) {
       const vt_value *value = f->peak_op->operands[i];
       if (is_made_for(f, f->peak_op, i))
-        add_buffer(live, value, value->type, item_of(f, value)->bytes);
+        add_buffer(live,
+                   (vt_live_buffer){value, value->type, item_of(f, value)->bytes, f->peak_op});
     }
   }
 }
@@ -488,9 +501,12 @@ void vt_chip_live(const vt_chip *chip, vt_func *main, const bool *param_host, vt
   collect(f, out_live);
   vt_assert(out_live->bytes == f->peak);
   vt_live_buffer *room = VT_NEW_ARRAY(arena, vt_live_buffer, out_live->count + 1);
-  *out_live = (vt_live){.buffers = room};
+  *out_live = (vt_live){.buffers = room, .peak = f->peak_op};
   collect(f, out_live);
   if (out_live->count)
     qsort(out_live->buffers, out_live->count, sizeof *out_live->buffers, by_bytes);
+  out_live->points = VT_NEW_ARRAY(arena, vt_live_point, f->op_count + 1);
+  for (const vt_op *op = main->first; op; op = op->next, out_live->point_count++)
+    out_live->points[out_live->point_count] = (vt_live_point){op, f->during[out_live->point_count]};
   vt_arena_free(&scratch);
 }

@@ -29,12 +29,21 @@ void vt_chip_least(const vt_chip *chip, vt_func *main, double share, const bool 
 typedef struct vt_live_buffer {
   const vt_value *value;
   vt_type type;
-  int64_t bytes; // padded
+  int64_t bytes;     // padded
+  const vt_op *last; // that reads it; NULL = it lives to the end of its function
 } vt_live_buffer;
+// What is live while an operator of main runs.
+typedef struct vt_live_point {
+  const vt_op *op;
+  int64_t bytes;
+} vt_live_point;
 typedef struct vt_live {
   int64_t bytes, unpadded; // all temporaries at the peak
   uint32_t count;
   vt_live_buffer *buffers; // largest first, in the arena
+  const vt_op *peak;       // of main, while which most is live; NULL = there are no temporaries
+  uint32_t point_count;
+  vt_live_point *points; // all operators of main, in order; in the arena
 } vt_live;
 // The temporaries of a program whose values are what one device holds. (live.c) Parameters and
 // results are not temporaries, nor is what is made where a result will be.

@@ -18,6 +18,7 @@ int vt_cli_slices(const vt_args *args);
 int vt_cli_sweep(const vt_args *args);
 int vt_cli_validate(const vt_args *args);
 int vt_cli_run(const vt_args *args);
+int vt_cli_report(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 
 // The file of libvtpu.so, which holds this code.
@@ -25,10 +26,12 @@ vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
 // The slice that a name means; NULL = the default. errors NOT_FOUND, with similar names
 vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
 struct vt_prediction;
+struct vt_padding_advice;
 // A prediction as a page of HTML that refers to nothing outside (predict_page.c), and as a trace
 // for Perfetto and chrome://tracing (predict_trace.c), or for XProf (predict_xspace.c). errors:
 // those of the file
-vt_status vt_cli_write_page(const struct vt_prediction *prediction, const vt_slice *slice,
+vt_status vt_cli_write_page(const struct vt_prediction *prediction,
+                            const struct vt_padding_advice *advice, const vt_slice *slice,
                             const char *program, const char *path) VT_CHECKED;
 vt_status vt_cli_write_trace(const struct vt_prediction *prediction, const vt_slice *slice,
                              const char *program, const char *path) VT_CHECKED;

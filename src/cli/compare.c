@@ -66,7 +66,8 @@ static void run_program(char **command, candidate *c) {
   vt_arena arena = {0};
   vt_run_use use;
   fprintf(stderr, "vtpu compare: %s\n", c->slice.name);
-  vt_status st = vt_run_on(&c->slice, command, true, &arena, &use);
+  vt_run_ask ask = {.predict = true, .unexecuted = vt_run_is_large(&c->slice)};
+  vt_status st = vt_run_on(&c->slice, command, &ask, &arena, &use);
   if (st) {
     take_error(st, c);
   } else if (use.hbm_refused) {

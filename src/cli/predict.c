@@ -30,8 +30,20 @@ static json_t *spans_of(const vt_timing *timing) {
   return list;
 }
 
+static json_t *advice_as_json(const vt_padding_advice *advice) {
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < advice->count; i++) {
+    const vt_padding *a = &advice->items[i];
+    json_array_append_new(list, json_pack("{s:I, s:I, s:f, s:f, s:s, s:s, s:i}", "from",
+                                          (json_int_t)a->from, "to", (json_int_t)a->to, "seconds",
+                                          a->seconds, "saves", a->saves, "name", a->name, "file",
+                                          a->file, "line", a->line));
+  }
+  return list;
+}
+
 static json_t *as_json(const char *file, const vt_slice *slice, const vt_prediction *p,
-                       int64_t steps, bool kernels) {
+                       int64_t steps, bool kernels, const vt_padding_advice *advice) {
   const vt_timing *t = &p->timing;
   json_t *busy = json_object();
   for (int b = 0; b < VT_BOUND_COUNT; b++)
@@ -51,6 +63,7 @@ static json_t *as_json(const char *file, const vt_slice *slice, const vt_predict
     json_object_set_new(report, "steps_energy_j", json_real(p->joules * (double)steps));
   }
   if (kernels) json_object_set_new(report, "kernels", spans_of(t));
+  if (advice) json_object_set_new(report, "advice", advice_as_json(advice));
   return report;
 }
 
@@ -78,8 +91,19 @@ static void print_kernels(const vt_timing *timing, vt_arena *arena) {
   }
 }
 
+static void print_advice(const vt_padding_advice *advice) {
+  if (!advice->count) printf("advice            no size is worth padding\n");
+  for (uint32_t i = 0; i < advice->count; i++) {
+    const vt_padding *a = &advice->items[i];
+    printf("advice            pad %" PRId64 " to %" PRId64 ": saves %.1f %% (%s", a->from, a->to,
+           100 * a->saves, a->name);
+    if (a->file[0]) printf(" %s:%d", a->file, a->line);
+    printf(")\n");
+  }
+}
+
 static void print(const char *file, const vt_slice *slice, const vt_prediction *p, int64_t steps,
-                  vt_arena *arena) {
+                  const vt_padding_advice *advice, vt_arena *arena) {
   const vt_timing *t = &p->timing;
   printf("%s on %s, %d of %d devices\n", file, slice->name, p->devices, vt_slice_devices(slice));
   printf("time of one run   %s, bound by %s%s\n", vt_cli_seconds(t->seconds),
@@ -106,6 +130,7 @@ static void print(const char *file, const vt_slice *slice, const vt_prediction *
            all < 7200 ? vt_cli_seconds(all) : vt_cli_count(all / 3600, "h"), p->usd * (double)steps,
            vt_cli_count(p->joules * (double)steps, "J"));
   }
+  if (advice) print_advice(advice);
   print_kernels(t, arena);
 }
 
@@ -117,16 +142,21 @@ static vt_status predict(const char *file, const vt_slice *slice, const vt_args 
   vt_prediction prediction;
   int64_t steps = vt_args_number(args, "steps", 0);
   VT_TRY(vt_file_map(file, &bytes));
+  vt_padding_advice tried, *advice = NULL;
   vt_status st = vt_predict(bytes, slice, &arena, &prediction);
+  if (!st && (vt_args_on(args, "advice") || vt_args_text(args, "html"))) {
+    vt_predict_advise(bytes, slice, &prediction, &arena, &tried);
+    advice = &tried;
+  }
   if (!st && list)
-    json_array_append_new(list,
-                          as_json(file, slice, &prediction, steps, vt_args_on(args, "kernels")));
+    json_array_append_new(
+        list, as_json(file, slice, &prediction, steps, vt_args_on(args, "kernels"), advice));
   else if (!st)
-    print(file, slice, &prediction, steps, &arena);
+    print(file, slice, &prediction, steps, advice, &arena);
   const char *html = vt_args_text(args, "html"), *trace = vt_args_text(args, "trace");
   const char *xspace = vt_args_text(args, "xspace");
   vt_status written = NULL;
-  if (!st && html) written = vt_cli_write_page(&prediction, slice, file, html);
+  if (!st && html) written = vt_cli_write_page(&prediction, advice, slice, file, html);
   if (!st && !written && trace) written = vt_cli_write_trace(&prediction, slice, file, trace);
   if (!st && !written && xspace) written = vt_cli_write_xspace(&prediction, slice, file, xspace);
   if (!st) vt_prediction_free(&prediction);

@@ -40,12 +40,12 @@ static const char *const colors[VT_BOUND_COUNT] = {
     [VT_BOUND_ICI] = "#12b5a6", [VT_BOUND_LAUNCH] = "#80868b",
 };
 
-static void put_place(vt_text *out, const vt_span *span) {
-  vt_cli_put_escaped(out, span->op->loc->name[0] ? span->op->loc->name : span->kind);
-  if (!span->op->loc->file[0]) return;
+void vt_cli_put_place(vt_text *out, const vt_op *op, const char *otherwise) {
+  vt_cli_put_escaped(out, op->loc->name[0] ? op->loc->name : otherwise);
+  if (!op->loc->file[0]) return;
   vt_text_put(out, " (");
-  vt_cli_put_escaped(out, span->op->loc->file);
-  vt_text_printf(out, ":%d)", span->op->loc->line);
+  vt_cli_put_escaped(out, op->loc->file);
+  vt_text_printf(out, ":%d)", op->loc->line);
 }
 
 // ---- the parts ----------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *v
                      "opacity=\"%.2f\"><title>",
                      x, LANE * b + 2, width, LANE - 4, b < VT_BOUND_COUNT ? colors[b] : "#5f6368",
                      share > 1 ? 1 : share);
-      put_place(out, v->span);
+      vt_cli_put_place(out, v->span->op, v->span->kind);
       vt_text_printf(out, ": %s, %s x %.0f</title></rect>\n", v->span->kind,
                      vt_cli_seconds(v->span->seconds), v->span->trips);
     }
@@ -153,7 +153,7 @@ static void put_roofline(vt_text *out, const vt_prediction *p, const vt_slice *s
     vt_text_printf(out,
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" opacity=\"0.6\"><title>",
                    across(&c, x), down(&c, y), size, colors[s->bound]);
-    put_place(out, s);
+    vt_cli_put_place(out, s->op, s->kind);
     vt_text_put(out, "</title></circle>\n");
   }
   vt_text_put(out,
@@ -187,30 +187,7 @@ static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *vi
                    100 * order[i]->seconds / t->seconds, vt_cli_seconds(s->seconds), s->trips,
                    colors[s->bound], vt_bound_name(s->bound), s->kind, vt_cli_bytes(s->hbm_bytes),
                    s->seconds > 0 ? 100 * s->busy[VT_BOUND_MXU] / s->seconds : 0);
-    put_place(out, s);
-    vt_text_put(out, "</td></tr>\n");
-  }
-  vt_text_put(out, "</table>\n");
-}
-
-static void put_memory(vt_text *out, const vt_prediction *p, const vt_slice *slice) {
-  vt_text_printf(out,
-                 "<h2>HBM of a device at its peak: %s</h2>\n<table><tr><th>size</th>"
-                 "<th>array</th><th>what</th></tr>\n",
-                 vt_cli_bytes((double)p->hbm.peak_bytes));
-  for (uint32_t i = 0; i < p->hbm.count && i < SHOWN; i++) {
-    const vt_hbm_entry *e = &p->hbm.entries[i];
-    vt_text shape = {0};
-    vt_chip_print_shape(slice->chip, e->type, NULL, &shape);
-    vt_text_printf(out, "<tr><td>%s</td><td>%s</td><td>%s", vt_cli_bytes((double)e->bytes),
-                   vt_text_string(&shape), e->kind);
-    vt_text_free(&shape);
-    if (!e->op)
-      vt_text_printf(out, " %u", e->index);
-    else if (e->op->loc->name[0]) {
-      vt_text_put(out, ": ");
-      vt_cli_put_escaped(out, e->op->loc->name);
-    }
+    vt_cli_put_place(out, s->op, s->kind);
     vt_text_put(out, "</td></tr>\n");
   }
   vt_text_put(out, "</table>\n");
@@ -224,8 +201,22 @@ static const char style[] =
     "svg{width:100%;font:12px system-ui,sans-serif}\nsvg text{fill:currentColor}\n"
     "@media(prefers-color-scheme:dark){body{background:#202124;color:#e8eaed}}\n";
 
-vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_slice *slice,
-                            const char *program, const char *path) {
+static void put_advice(vt_text *out, const vt_padding_advice *advice) {
+  vt_text_put(out, "<h2>Advice</h2>\n");
+  if (!advice->count) vt_text_put(out, "<p>No size of a matrix product is worth padding.</p>\n");
+  for (uint32_t i = 0; i < advice->count; i++) {
+    const vt_padding *a = &advice->items[i];
+    vt_text_printf(out, "<p>Pad %lld to %lld: saves %.1f %%. (", (long long)a->from,
+                   (long long)a->to, 100 * a->saves);
+    vt_cli_put_escaped(out, a->name);
+    vt_text_put(out, " ");
+    vt_cli_put_escaped(out, a->file);
+    vt_text_printf(out, ":%d)</p>\n", a->line);
+  }
+}
+
+vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_padding_advice *advice,
+                            const vt_slice *slice, const char *program, const char *path) {
   vt_text out = {0};
   vt_arena arena = {0};
   const vt_view_span *view = vt_view_of(&prediction->timing, &arena);
@@ -237,12 +228,14 @@ vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_slice *sli
   vt_cli_put_escaped(&out, program);
   vt_text_put(&out, "</h1>\n<table>\n");
   put_figures(&out, prediction, slice);
-  vt_text_put(&out, "</table>\n<h2>Timeline</h2>\n");
+  vt_text_put(&out, "</table>\n");
+  put_advice(&out, advice);
+  vt_text_put(&out, "<h2>Timeline</h2>\n");
   put_timeline(&out, &prediction->timing, view);
   vt_text_put(&out, "<h2>Roofline</h2>\n");
   put_roofline(&out, prediction, slice);
   put_kernels(&out, &prediction->timing, view, &arena);
-  put_memory(&out, prediction, slice);
+  vt_cli_put_memory(&out, prediction, slice);
   vt_text_put(&out,
               "<p>A model of the chip says this, not a measurement; vtpu validate shows how far "
               "off it is.</p>\n</body></html>\n");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "runtime/predict.h"
 
 typedef struct vt_view_span {
@@ -16,5 +17,10 @@ typedef struct vt_view_span {
 
 // One for each span, in order. (predict_page.c)
 vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena);
+
+// The name of an operator, as the user's tree has it, and its line. (predict_page.c)
+void vt_cli_put_place(vt_text *out, const vt_op *op, const char *otherwise);
+// HBM over time, and what lies in it at the peak and why. (predict_memory.c)
+void vt_cli_put_memory(vt_text *out, const vt_prediction *prediction, const vt_slice *slice);
 
 #endif

@@ -17,6 +17,8 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
+// Slices of more devices only predict, unless the user says otherwise.
+enum { MOST_EXECUTED = 64 };
 enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 }; // exit codes, as shells have them
 
 static double now_s(void) {
@@ -33,7 +35,7 @@ static void set(const char *name, const char *value) {
 
 // One process sees all chips of the slice: for the frameworks they are those of one host.
 static void set_environment(const vt_slice *slice, const char *library, const char *activity,
-                            bool predict) {
+                            const vt_run_ask *ask) {
   char type[sizeof slice->name], chips[64];
   snprintf(type, sizeof type, "%s", slice->name);
   type[strcspn(type, " ")] = 0; // without the number of slices
@@ -41,7 +43,9 @@ static void set_environment(const vt_slice *slice, const char *library, const ch
   set("TPU_LIBRARY_PATH", library);
   set("VTPU_ACCELERATOR_TYPE", slice->name);
   set("VTPU_ACTIVITY", activity);
-  if (predict) set("VTPU_PREDICT", activity);
+  set("VTPU_COMPILED", activity);
+  if (ask->predict) set("VTPU_PREDICT", activity);
+  if (ask->unexecuted) set("VTPU_EXECUTE", "0");
   set("TPU_ACCELERATOR_TYPE", type);
   set("TPU_SKIP_MDS_QUERY", "1"); // there is no metadata server
   set("TPU_WORKER_ID", "0");
@@ -147,21 +151,38 @@ static void explain(const vt_run_use *use) {
             use->no_files);
 }
 
-vt_status vt_run_on(const vt_slice *slice, char **command, bool predict, vt_arena *arena,
+vt_status vt_run_on(const vt_slice *slice, char **command, const vt_run_ask *ask, vt_arena *arena,
                     vt_run_use *out_use) {
   char library[PATH_MAX], folder[4200];
   vt_run_use *use = out_use;
-  *use = (vt_run_use){.slice = slice, .command = command, .predict = predict};
+  *use = (vt_run_use){
+      .slice = slice, .command = command, .predict = ask->predict, .unexecuted = ask->unexecuted};
   VT_TRY(vt_cli_library(library));
   VT_TRY(make_folder(folder, sizeof folder));
-  set_environment(slice, library, folder, predict);
+  set_environment(slice, library, folder, ask);
   double start = now_s();
   vt_status st = run_program(slice, command, &use->status, use->no_files, sizeof use->no_files);
   use->seconds = now_s() - start;
   use->exit_code =
       WIFSIGNALED(use->status) ? BY_SIGNAL + WTERMSIG(use->status) : WEXITSTATUS(use->status);
-  vt_run_collect(folder, arena, use);
+  vt_run_collect(folder, false, arena, use);
   return st;
+}
+
+bool vt_run_is_large(const vt_slice *slice) {
+  return vt_slice_devices(slice) > MOST_EXECUTED;
+}
+
+static vt_status what_is_asked(const vt_args *args, const vt_slice *slice, vt_run_ask *out_ask) {
+  const char *execute = vt_args_text(args, "execute");
+  *out_ask = (vt_run_ask){.predict = vt_args_on(args, "predict")};
+  if (execute && !out_ask->predict)
+    return vt_error(VT_INVALID_ARGUMENT, "--execute is for --predict");
+  if (!execute || !strcmp(execute, "auto"))
+    out_ask->unexecuted = out_ask->predict && vt_run_is_large(slice);
+  else
+    out_ask->unexecuted = !strcmp(execute, "never");
+  return VT_OK;
 }
 
 int vt_cli_run(const vt_args *args) {
@@ -169,21 +190,47 @@ int vt_cli_run(const vt_args *args) {
   vt_slice slice;
   vt_arena arena = {0};
   vt_run_use use;
+  vt_run_ask ask;
   vt_status st = VT_OK;
   if (!args->rest_count)
     st = vt_error(VT_INVALID_ARGUMENT, "name the program: vtpu run -t v3-8 -- python3 train.py");
   if (!st) st = vt_cli_slice(vt_args_text(args, "slice"), &slice);
   if (!st) st = try_file(json);
   if (!st) st = try_file(html);
-  if (!st) st = vt_run_on(&slice, args->rest, vt_args_on(args, "predict"), &arena, &use);
+  if (!st) st = what_is_asked(args, &slice, &ask);
+  if (!st) st = vt_run_on(&slice, args->rest, &ask, &arena, &use);
   if (st) return vt_cli_fail("run", st);
   if (!vt_args_on(args, "quiet")) {
     explain(&use);
-    if (use.processes) vt_run_print(&use);
+    if (use.processes) {
+      fprintf(stderr, "vtpu run: ");
+      vt_run_print(&use, stderr);
+    }
   }
   if (json) st = vt_run_write_json(&use, json);
   if (!st && html) st = vt_run_write_html(&use, html);
   if (st) (void)vt_cli_fail("run", st);
   vt_arena_free(&arena);
   return end_as(use.status);
+}
+
+int vt_cli_report(const vt_args *args) {
+  const char *json = vt_args_text(args, "json"), *html = vt_args_text(args, "html");
+  const char *folder = args->words.data[0];
+  char *command[] = {(char *)(uintptr_t)folder, NULL};
+  vt_slice slice;
+  vt_arena arena = {0};
+  vt_run_use use = {.slice = &slice, .command = command};
+  vt_status st = vt_cli_slice(vt_args_text(args, "slice"), &slice);
+  if (!st && access(folder, R_OK) != 0)
+    st = vt_error(VT_NOT_FOUND, "%s: %s", folder, strerror(errno));
+  if (!st) vt_run_collect(folder, true, &arena, &use);
+  if (!st && !use.processes)
+    st = vt_error(VT_NOT_FOUND, "%s: no process has written here that opened the chips", folder);
+  if (!st) use.seconds = now_s() - 1e-9 * (double)use.opened_ns;
+  if (!st && json) st = vt_run_write_json(&use, json);
+  if (!st && html) st = vt_run_write_html(&use, html);
+  if (!st && !json && !html) vt_run_print(&use, stdout);
+  vt_arena_free(&arena);
+  return st ? vt_cli_fail("report", st) : 0;
 }

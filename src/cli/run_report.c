@@ -17,7 +17,7 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
-enum { SHOWN_PROGRAMS = 8 };
+enum { SHOWN_PROGRAMS = 8, SHOWN_FUNCTIONS = 5 };
 
 // ---- pages --------------------------------------------------------------------------------------
 
@@ -26,6 +26,7 @@ static void add_page(const vt_activity_page *page, vt_run_use *use) {
   use->busy_ns += page->busy_ns;
   use->device_ps += page->device_ps;
   use->hbm_refused += page->hbm_refused;
+  if (!use->opened_ns || page->opened_ns < use->opened_ns) use->opened_ns = page->opened_ns;
   if (page->hbm_peak > use->hbm_peak) use->hbm_peak = page->hbm_peak;
   if (page->hbm_limit > use->hbm_limit) use->hbm_limit = page->hbm_limit;
   if (page->hbm_asked > use->hbm_asked) use->hbm_asked = page->hbm_asked;
@@ -49,13 +50,37 @@ static void add_program(const vt_predicted_program *p, vt_arena *arena, vt_run_u
   use->programs_run[use->program_count++] = *p;
 }
 
+// Of several processes, the clock of the one that started most programs.
+static void add_clock(const vt_virtual_clock *clock, vt_run_use *use) {
+  if (clock->launches <= use->launches) return;
+  use->launches = clock->launches;
+  use->starved_ps = clock->starved_ps;
+  use->clock_ps = clock->device_ps + use->starved_ps;
+  use->host_ns = clock->host_ns;
+  use->setup_ns = clock->setup_ns;
+}
+
 static void add_programs(int fd, vt_arena *arena, vt_run_use *use) {
+  use->predict = true;
   vt_predictions *file = mmap(NULL, sizeof *file, PROT_READ, MAP_PRIVATE, fd, 0);
   if (file == MAP_FAILED) return;
   uint64_t count = file->magic == VT_PREDICTIONS_MAGIC ? file->count : 0;
   for (uint64_t i = 0; i < count && i < VT_PREDICTIONS_MOST; i++)
     add_program(&file->programs[i], arena, use);
+  if (file->magic == VT_PREDICTIONS_MAGIC) add_clock(&file->clock, use);
   munmap(file, sizeof *file);
+}
+
+static void add_compiled(int fd, size_t size, vt_arena *arena, vt_run_use *use) {
+  const size_t most = 256u << 20;
+  if (size > most) size = most;
+  char *text = malloc(size + 1);
+  ssize_t n = text ? read(fd, text, size) : -1;
+  if (n > 0) {
+    text[n] = 0;
+    vt_run_add_compiled(text, arena, use);
+  }
+  free(text);
 }
 
 static double total_seconds(const vt_predicted_program *p) {
@@ -76,7 +101,7 @@ static double predicted_s(const vt_run_use *use) {
 
 // ---- the folder ---------------------------------------------------------------------------------
 
-void vt_run_collect(const char *folder, vt_arena *arena, vt_run_use *use) {
+void vt_run_collect(const char *folder, bool keep, vt_arena *arena, vt_run_use *use) {
   DIR *entries = opendir(folder);
   for (struct dirent *e; entries && (e = readdir(entries));) {
     vt_activity_page page;
@@ -84,17 +109,19 @@ void vt_run_collect(const char *folder, vt_arena *arena, vt_run_use *use) {
     if (fd < 0) continue;
     struct stat stat;
     bool programs = !strncmp(e->d_name, "programs-", 9);
-    bool whole = !programs && read(fd, &page, sizeof page) == (ssize_t)sizeof page;
+    bool compiled = !strncmp(e->d_name, "compiled-", 9), sized = fstat(fd, &stat) == 0;
+    bool whole = !programs && !compiled && read(fd, &page, sizeof page) == (ssize_t)sizeof page;
     if (whole && page.magic == VT_ACTIVITY_MAGIC) add_page(&page, use);
-    if (programs && fstat(fd, &stat) == 0 && stat.st_size == sizeof(vt_predictions))
-      add_programs(fd, arena, use);
+    if (programs && sized && stat.st_size == sizeof(vt_predictions)) add_programs(fd, arena, use);
+    if (compiled && sized && stat.st_size > 0) add_compiled(fd, (size_t)stat.st_size, arena, use);
     close(fd);
-    (void)unlinkat(dirfd(entries), e->d_name, 0);
+    if (!keep) (void)unlinkat(dirfd(entries), e->d_name, 0);
   }
   if (entries) closedir(entries);
-  (void)rmdir(folder);
+  if (!keep) (void)rmdir(folder);
   if (use->program_count)
     qsort(use->programs_run, use->program_count, sizeof *use->programs_run, by_total);
+  vt_run_sort_compiled(use);
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -107,6 +134,13 @@ static double device_s(const vt_run_use *use) {
 }
 static double usd(const vt_run_use *use) {
   return device_s(use) / 3600 * vt_slice_usd_per_hour(use->slice);
+}
+
+static double clock_s(const vt_run_use *use) {
+  return 1e-12 * (double)use->clock_ps;
+}
+static double starved_s(const vt_run_use *use) {
+  return 1e-12 * (double)use->starved_ps;
 }
 
 typedef void put_row(void *to, const char *name, const char *value);
@@ -126,6 +160,50 @@ static void put_slice_rows(const vt_run_use *use, put_row *put, void *to) {
              use->predict ? seconds / 3600 * price : usd(use), use->predict ? "" : " or more",
              price);
     put(to, "cost", text);
+  }
+}
+
+// One run after the other as on the slice (runtime/clock.c).
+static void put_clock(const vt_run_use *use, put_row *put, void *to) {
+  char text[256];
+  if (!use->predict || !use->launches) return;
+  double all = clock_s(use), starved = starved_s(use);
+  snprintf(text, sizeof text,
+           "%s from the first program on: %s in programs (predicted), %s waiting "
+           "for the host (%.0f %%)",
+           vt_cli_seconds(all), vt_cli_seconds(all - starved), vt_cli_seconds(starved),
+           all > 0 ? 100 * starved / all : 0);
+  put(to, "virtual clock", text);
+  snprintf(text, sizeof text,
+           "%s of work between programs (measured here); tracing and compiling "
+           "took %s more",
+           vt_cli_seconds(1e-9 * (double)use->host_ns),
+           vt_cli_seconds(1e-9 * (double)(use->setup_ns + use->compile_ns)));
+  put(to, "host", text);
+}
+
+// What was compiled more than once, and why.
+static void put_compiled(const vt_run_use *use, put_row *put, void *to) {
+  char text[1024];
+  uint64_t again = 0, shown = 0;
+  for (size_t i = 0; i < use->functions.size; i++) again += use->functions.data[i]->again;
+  if (!use->compilations) return;
+  snprintf(text, sizeof text, "%llu programs in %s, %llu of them again",
+           (unsigned long long)use->compilations, vt_cli_seconds(1e-9 * (double)use->compile_ns),
+           (unsigned long long)again);
+  put(to, "compiled", text);
+  for (size_t i = 0; i < use->functions.size && shown < SHOWN_FUNCTIONS; i++) {
+    const vt_run_function *f = use->functions.data[i];
+    if (!f->again) continue;
+    shown++;
+    snprintf(text, sizeof text, "%llu times more, %s:", (unsigned long long)f->again,
+             vt_cli_seconds(1e-9 * (double)f->again_ns));
+    put(to, f->name, text);
+    for (uint32_t r = 0; r < f->reason_count; r++) {
+      const vt_run_reason *why = &f->reasons[r];
+      snprintf(text, sizeof text, "%s%s%s", why->place, *why->place ? ": " : "", why->why);
+      put(to, "", text);
+    }
   }
 }
 
@@ -159,6 +237,8 @@ static void put_rows(const vt_run_use *use, put_row *put, void *to) {
   snprintf(text, sizeof text, "%llu run by %d process%s (%s)", (unsigned long long)use->programs,
            use->processes, use->processes == 1 ? "" : "es", use->versions);
   put(to, "programs", text);
+  if (use->unexecuted)
+    put(to, "", "predicted only: nothing ran here, and all results were zeros (--execute)");
   put_slice_rows(use, put, to);
   snprintf(text, sizeof text, "%s at the peak of %s, all devices together",
            vt_cli_bytes((double)use->hbm_peak), vt_cli_bytes((double)use->hbm_limit));
@@ -172,16 +252,18 @@ static void put_rows(const vt_run_use *use, put_row *put, void *to) {
     snprintf(text, sizeof text, "%d", use->exit_code);
     put(to, "exit code", text);
   }
+  put_clock(use, put, to);
   put_programs(use, put, to);
+  put_compiled(use, put, to);
 }
 
 static void print_row(void *to, const char *name, const char *value) {
   fprintf(to, "  %-13s %s\n", name, value);
 }
 
-void vt_run_print(const vt_run_use *use) {
-  fprintf(stderr, "vtpu run: %s\n", use->command[0]);
-  put_rows(use, print_row, stderr);
+void vt_run_print(const vt_run_use *use, FILE *to) {
+  fprintf(to, "%s\n", use->command[0]);
+  put_rows(use, print_row, to);
 }
 
 // ---- files --------------------------------------------------------------------------------------
@@ -204,6 +286,23 @@ static json_t *programs_of(const vt_run_use *use) {
   return list;
 }
 
+static json_t *again_of(const vt_run_use *use) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < use->functions.size; i++) {
+    const vt_run_function *f = use->functions.data[i];
+    if (!f->again) continue;
+    json_t *reasons = json_array();
+    for (uint32_t r = 0; r < f->reason_count; r++)
+      json_array_append_new(reasons,
+                            json_pack("{s:s, s:s, s:I}", "place", f->reasons[r].place, "why",
+                                      f->reasons[r].why, "times", (json_int_t)f->reasons[r].times));
+    json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:o}", "name", f->name, "times",
+                                          (json_int_t)f->again, "seconds",
+                                          1e-9 * (double)f->again_ns, "reasons", reasons));
+  }
+  return list;
+}
+
 vt_status vt_run_write_json(const vt_run_use *use, const char *path) {
   json_t *command = json_array();
   for (char **word = use->command; *word; word++) {
@@ -219,7 +318,18 @@ vt_status vt_run_write_json(const vt_run_use *use, const char *path) {
       "device_seconds", device_s(use), "usd", usd(use), "hbm_peak_bytes", (json_int_t)use->hbm_peak,
       "hbm_limit_bytes", (json_int_t)use->hbm_limit, "hbm_refused", (json_int_t)use->hbm_refused,
       "hbm_refused_bytes", (json_int_t)use->hbm_asked, "versions", use->versions);
+  if (report) {
+    json_object_set_new(report, "compilations", json_integer((json_int_t)use->compilations));
+    json_object_set_new(report, "compile_seconds", json_real(1e-9 * (double)use->compile_ns));
+    json_object_set_new(report, "compiled_again", again_of(use));
+  }
   if (report && use->predict) {
+    json_object_set_new(
+        report, "clock",
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "seconds", clock_s(use), "device_seconds",
+                  clock_s(use) - starved_s(use), "input_bound_seconds", starved_s(use),
+                  "host_seconds", 1e-9 * (double)use->host_ns, "setup_seconds",
+                  1e-9 * (double)use->setup_ns, "launches", (json_int_t)use->launches));
     json_object_set_new(report, "predicted_seconds", json_real(predicted_s(use)));
     json_object_set_new(report, "predicted_usd",
                         json_real(predicted_s(use) / 3600 * vt_slice_usd_per_hour(use->slice)));
@@ -272,6 +382,11 @@ vt_status vt_run_write_html(const vt_run_use *use, const char *path) {
   put_bar(&out, "in programs on the TPU", busy_s(use), use->seconds);
   double host = use->seconds - busy_s(use);
   put_bar(&out, "elsewhere", host > 0 ? host : 0, use->seconds);
+  if (use->predict && use->launches) {
+    vt_text_put(&out, "</table>\n<h2>On the slice</h2>\n<table>\n");
+    put_bar(&out, "in programs", clock_s(use) - starved_s(use), clock_s(use));
+    put_bar(&out, "waiting for the host", starved_s(use), clock_s(use));
+  }
   vt_text_put(&out,
               "</table>\n<p>Time, programs and memory are measured on this machine. The time on "
               "the slice is ");

@@ -108,7 +108,7 @@ vt_status vt_executable_account(vt_executable *executable, vt_module *module) {
 static void add_io(vt_hbm_use *use, const vt_io *io, const char *kind, uint32_t index) {
   if (io->memory == VT_MEMORY_DEVICE)
     use->entries[use->count++] =
-        (vt_hbm_entry){io->shard_hbm_bytes, io->shard, NULL, kind, index, io->layout};
+        (vt_hbm_entry){io->shard_hbm_bytes, io->shard, NULL, kind, index, io->layout, NULL};
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -134,7 +134,8 @@ static void list_entries(const vt_executable_info *info, const vt_live *live, vt
                                                 live->buffers[i].value->op,
                                                 "HLO temp",
                                                 i,
-                                                NULL};
+                                                NULL,
+                                                live->buffers[i].last};
   if (use->count) qsort(use->entries, use->count, sizeof *use->entries, by_bytes);
 }
 
@@ -155,6 +156,10 @@ void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *are
   if (peak > chip->hbm_limit_bytes) peak = chip->hbm_limit_bytes;
   out_use->peak_bytes = peak > bound ? peak : bound;
   out_use->temp_bytes = out_use->peak_bytes - fixed;
+  out_use->fixed_bytes = fixed;
+  out_use->peak = live.peak;
+  out_use->point_count = live.point_count;
+  out_use->points = live.points;
   list_entries(info, &live, arena, out_use);
 }
 

@@ -126,6 +126,15 @@ void vt_activity_end(uint64_t begun, double device_seconds) {
   atomic_fetch_sub_explicit(&page->running, 1, memory_order_relaxed);
 }
 
+uint64_t vt_activity_busy_ns(uint64_t now, bool *out_running) {
+  vt_activity_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
+  *out_running = page && atomic_load_explicit(&page->running, memory_order_relaxed) > 0;
+  if (!page) return 0;
+  uint64_t busy = atomic_load_explicit(&page->busy_ns, memory_order_relaxed);
+  uint64_t since = atomic_load_explicit(&page->since_ns, memory_order_relaxed);
+  return *out_running && now > since ? busy + (now - since) : busy;
+}
+
 void vt_activity_hbm(int64_t bytes) {
   vt_activity_page *page = atomic_load_explicit(&the_page, memory_order_relaxed);
   if (!page) return;

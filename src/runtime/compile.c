@@ -67,6 +67,30 @@ static bool makes_zeros(const vt_module *module) {
   return true;
 }
 
+// VTPU_EXECUTE=0 runs nothing: programs are predicted, and their results are zeros.
+static bool is_unexecuted(void) {
+  const char *wanted = getenv("VTPU_EXECUTE");
+  return wanted && !strcmp(wanted, "0");
+}
+
+static void make_empty(vt_func *main) {
+  vt_arena *arena = &main->module->arena;
+  vt_value **zeros = VT_NEW_ARRAY(arena, vt_value *, main->return_count + 1);
+  main->first = main->last = NULL;
+  for (uint32_t i = 0; i < main->return_count; i++) {
+    vt_type type = main->returns[i]->type;
+    if (type.dtype == VT_TOKEN) {
+      zeros[i] = vt_build(main, NULL, VT_OP_CREATE_TOKEN, &vt_loc_unknown, type, 0, NULL);
+      continue;
+    }
+    vt_literal *literal = VT_NEW(arena, vt_literal);
+    size_t bytes = vt_dtype_bytes(type.dtype);
+    *literal = (vt_literal){type, VT_NEW_ARRAY(arena, char, bytes + 1), true};
+    zeros[i] = vt_build_constant(main, NULL, &vt_loc_unknown, literal);
+  }
+  vt_func_set_returns(main, main->return_count, zeros);
+}
+
 static bool has_manual(const vt_func *func) {
   for (const vt_op *op = func->first; op; op = op->next) {
     if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
@@ -169,13 +193,14 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
                           vt_module **module) {
   vt_module *taken = *module;
   *module = NULL;
-  executable->zeros = makes_zeros(taken);
+  executable->zeros = executable->unexecuted || makes_zeros(taken);
   vt_status st = vt_decompose_forget(taken);
   if (st) {
     vt_module_destroy(taken);
     return st;
   }
-  if (!host->evaluator_only && !kernels_are("evaluator") && !check_seed())
+  bool compiled = !host->evaluator_only && !executable->unexecuted;
+  if (compiled && !kernels_are("evaluator") && !check_seed())
     st = vt_mkernels_compile(taken, host->exact_dots, kernels_are("code"), &executable->kernels);
   if (st) {
     vt_module_destroy(taken);
@@ -186,6 +211,7 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
       vt_program_code_bytes(executable->program) + vt_mkernels_code_bytes(executable->kernels);
   executable->tiny =
       executable->zeros || (vt_program_is_small(executable->program) && !executable->transfers);
+  if (executable->unexecuted) executable->transfers = false;
   return VT_OK;
 }
 
@@ -214,6 +240,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   bool own_arrays = executable->options.own_arrays;
   // bytes -> a verified module, as the user wrote it
   VT_TRY(read_program(executable, module));
+  executable->described = vt_compiled_describe(*module, &executable->arena);
   // the texts of TPU kernels -> kernels attached to their calls
   vt_mosaic_options kernels = {.chip = executable->slice.chip->topology,
                                .check_seed = check_seed()};
@@ -235,11 +262,13 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // values that differ between devices -> an extra dimension
   VT_TRY(vt_io_expand_partials(executable, *module));
   // the module -> an optimised one with the same results (passes/pipeline.def)
-  VT_TRY(optimise(&host, *module));
+  if (!executable->unexecuted) VT_TRY(optimise(&host, *module));
   // the module -> the least HBM that it needs; more than a core has is an error
   VT_TRY(vt_executable_account(executable, *module));
   // the module -> time on the chip
   info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
+  // VTPU_EXECUTE=0: the module -> one that makes zeros
+  if (executable->unexecuted) make_empty((*module)->main);
   // the module -> code for this machine
   return generate(executable, &host, module);
 }
@@ -274,15 +303,20 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
   executable->slice = *slice;
   executable->options = *options;
   executable->own = own;
+  executable->unexecuted = is_unexecuted();
   compiling c = {.program = program, .executable = executable};
   vt_attempt attempt;
+  vt_clock_time begun = vt_clock_now();
   vt_status st = vt_attempt_run(&attempt, compile, &c);
   if (st) {
     vt_module_destroy(c.module);
     vt_executable_release(executable);
   } else {
-    if (!own && !options->alone && !options->all)
+    if (!own && !options->alone && !options->all) {
+      vt_compiled_add(executable, vt_clock_now().wall_ns - begun.wall_ns);
       executable->predicted = vt_predicted_add(executable);
+    }
+    vt_clock_compiled();
     *out_executable = executable;
   }
   vt_attempt_end(&attempt);

@@ -140,7 +140,6 @@ static vt_status job_program(vt_run_job *job) {
   uint64_t begun = vt_activity_begin();
   vt_status st = vt_program_run(job->executable->program, &run);
   vt_activity_end(begun, job->executable->info.roofline.seconds);
-  if (job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
   if (observer) observer(&job->executable->info, job->device, start, now_ns());
   return st ? vt_status_wrap(st, "%s", job->executable->info.name) : VT_OK;
 }
@@ -151,6 +150,9 @@ static void job_run(vt_job *base) {
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
   if (!st && !job->executable->zeros) st = job_program(job);
+  if (job->executable->unexecuted)
+    vt_activity_end(vt_activity_begin(), job->executable->info.roofline.seconds);
+  if (!st && job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
   if (job->launch && job->executable->transfers) vt_launch_over(job->launch, st);
   // Memory that only this run held is freed before anybody is notified: the next run finds it in
   // the pool.
@@ -695,6 +697,8 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
             .info = &executable->info,
             .execution = execution};
   bool met = false;
+  vt_clock_time came = {0};
+  if (executable->predicted) came = vt_clock_now();
   vt_status st = vt_fork_check();
   if (!st && execution->device && c.info->partitions != 1) {
     st = vt_executable_alone(executable, &c.executable); // may compile
@@ -722,6 +726,7 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
     return VT_OK;
   }
   if (!st && !met) st = execute(&c, out_done);
+  if (!st && executable->predicted) vt_clock_launch(executable, &came);
   free(c.positions);
   if (st && execution->transfer && execution->transfer->destroy)
     execution->transfer->destroy(execution->transfer->calls.user);

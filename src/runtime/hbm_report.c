@@ -102,7 +102,7 @@ vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
     if (!use->entries[i].op) list_add(&list, use->entries[i]);
   for (int32_t i = 0; i < least->count; i++)
     list_add(&list, (vt_hbm_entry){least->items[i].bytes, least->items[i].value->type,
-                                   least->items[i].value->op, "HLO temp", 0, NULL});
+                                   least->items[i].value->op, "HLO temp", 0, NULL, NULL});
   vt_activity_hbm_refused(info->peak_bytes);
   vt_text text = {0};
   vt_text_put(&text, "TPU compile permanent error. Ran out of memory on HBM, the total memory "

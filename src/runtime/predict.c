@@ -41,9 +41,7 @@ static void add_up(vt_prediction *p, const vt_slice *slice) {
   p->usd = vt_slice_usd_per_hour(slice) * p->timing.seconds / 3600;
 }
 
-static vt_status run_stages(vt_bytes program, const vt_slice *slice, vt_arena *arena,
-                            vt_prediction *p) {
-  VT_TRY(vt_import_outline(program, &p->module));
+vt_status vt_predict_module(const vt_slice *slice, vt_arena *arena, vt_prediction *p) {
   p->devices = p->module->num_partitions * p->module->num_replicas;
   if (p->devices > vt_slice_devices(slice))
     return vt_error(VT_INVALID_ARGUMENT,
@@ -62,7 +60,8 @@ static vt_status run_stages(vt_bytes program, const vt_slice *slice, vt_arena *a
 vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
                      vt_prediction *out_prediction) {
   *out_prediction = (vt_prediction){0};
-  vt_status st = run_stages(program, slice, arena, out_prediction);
+  vt_status st = vt_import_outline(program, &out_prediction->module);
+  if (!st) st = vt_predict_module(slice, arena, out_prediction);
   if (st) vt_prediction_free(out_prediction);
   return st;
 }

@@ -27,6 +27,24 @@ typedef struct vt_prediction {
 // RESOURCE_EXHAUSTED: does not fit into HBM, with what is largest
 vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
                      vt_prediction *out_prediction) VT_CHECKED;
+// The same for a module as imported, out_prediction->module, which it changes.
+vt_status vt_predict_module(const vt_slice *slice, vt_arena *arena,
+                            vt_prediction *out_prediction) VT_CHECKED;
 void vt_prediction_free(vt_prediction *prediction); // accepts a zeroed one
+
+// A size of matrix products that takes less time when it is larger.
+typedef struct vt_padding {
+  int64_t from, to;
+  double seconds, saves;   // of a run then; the share that it saves
+  const char *name, *file; // of the largest such product
+  int32_t line;
+} vt_padding;
+typedef struct vt_padding_advice {
+  uint32_t count;
+  vt_padding *items; // in the arena
+} vt_padding_advice;
+// Takes as long as some more predictions. (advise.c)
+void vt_predict_advise(vt_bytes program, const vt_slice *slice, const vt_prediction *prediction,
+                       vt_arena *arena, vt_padding_advice *out_advice);
 
 #endif

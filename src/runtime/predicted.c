@@ -72,3 +72,10 @@ vt_predicted_program *vt_predicted_add(const vt_executable *executable) {
   vt_unlock(&adding);
   return place;
 }
+
+vt_virtual_clock *vt_predicted_clock(void) {
+  vt_lock(&adding);
+  vt_virtual_clock *clock = the_file && owner == getpid() ? &the_file->clock : NULL;
+  vt_unlock(&adding);
+  return clock;
+}

@@ -232,6 +232,7 @@ typedef struct vt_hbm_entry {
   const char *kind;   // "argument", "output" or "HLO temp"
   uint32_t index;     // of the argument or output
   const char *layout; // NULL = the default
+  const vt_op *last;  // that reads a temporary; NULL = it lives to the end of its function
 } vt_hbm_entry;
 // An estimate of the HBM that a run takes on one device. Low where a compiler has a choice.
 typedef struct vt_hbm_use {
@@ -240,6 +241,11 @@ typedef struct vt_hbm_use {
   int64_t unpadded_bytes; // of the temporaries
   uint32_t count;
   vt_hbm_entry *entries; // live at the peak, largest first
+  int64_t fixed_bytes;   // arguments and results, there from start to end
+  const vt_op *peak;     // of main, while which most is live; NULL = nothing but these
+  // What else is live while each operator of main runs, if nothing is computed twice.
+  uint32_t point_count;
+  const struct vt_live_point *points;
 } vt_hbm_use;
 
 // errors INVALID_ARGUMENT: malformed program; UNIMPLEMENTED: op and place; RESOURCE_EXHAUSTED: more

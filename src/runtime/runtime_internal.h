@@ -108,9 +108,10 @@ void vt_executor_drain(vt_executor *executor);
 
 // This process's page of base/activity.h; no-ops when no page is enabled.
 void vt_activity_open(const vt_client *client);
-uint64_t vt_activity_begin(void);                            // of a run; the time, 0 = no page
-void vt_activity_end(uint64_t begun, double device_seconds); // virtual time of the slice
-void vt_activity_hbm(int64_t bytes);                         // bytes taken; negative: returned
+uint64_t vt_activity_begin(void);                              // of a run; the time, 0 = no page
+void vt_activity_end(uint64_t begun, double device_seconds);   // virtual time of the slice
+uint64_t vt_activity_busy_ns(uint64_t now, bool *out_running); // up to now (CLOCK_MONOTONIC)
+void vt_activity_hbm(int64_t bytes);                           // bytes taken; negative: returned
 void vt_activity_hbm_refused(int64_t bytes);
 
 // HBM account; the client's lock is held. Only device memory counts.
@@ -148,6 +149,7 @@ struct vt_executable {
   bool tiny;                   // worth running on the calling thread
   bool transfers;              // talks to host callbacks
   bool zeros;                  // every result is zero everywhere: nothing to run
+  bool unexecuted;             // so it is here, as nobody wants its results
   bool manual;                 // has manual computations: devices may read their own values
   vt_executable_options options;
   // Variants of the program for arguments that differ between devices where it takes one value:
@@ -159,6 +161,7 @@ struct vt_executable {
   bool known_to_meet;    // its replicas cannot run alone
   vt_executable *unions; // with other programs, this one on the first replica; by next_other
   struct vt_predicted_program *predicted; // NULL: nobody asked (predicted.c)
+  const char *described;                  // for vt_compiled_add
   vt_module *local; // what one device of a real slice would run, once somebody has asked
   vt_arena use_arena;
   vt_hbm_use *use; // of local
@@ -196,6 +199,23 @@ vt_status vt_union_import(const vt_union *all, vt_arena *arena, vt_module **out_
 
 // The row of this program in base/predictions.h, made now; NULL when nobody asks for predictions.
 struct vt_predicted_program *vt_predicted_add(const vt_executable *executable);
+// This process's clock in the same file; NULL likewise, and before the first such row.
+struct vt_virtual_clock *vt_predicted_clock(void);
+
+// The virtual clock (clock.c). A launch is a call that starts a program: when it came, and that it
+// returned.
+typedef struct vt_clock_time {
+  uint64_t wall_ns, thread_ns, busy_ns; // busy: of programs that run here
+  bool running;                         // one of them does now
+} vt_clock_time;
+vt_clock_time vt_clock_now(void);
+void vt_clock_launch(const vt_executable *executable, const vt_clock_time *came);
+void vt_clock_compiled(void); // what lies between two launches was setting up
+
+// One line for each compilation in the folder that VTPU_COMPILED names, for those who want to know
+// what was compiled again and why (compiled.c).
+const char *vt_compiled_describe(const vt_module *module, vt_arena *arena); // NULL: nobody asks
+void vt_compiled_add(const vt_executable *executable, uint64_t ns);
 
 // One replica of such a program comes, on the device of the execution. (meeting.c)
 vt_status vt_meeting_come(vt_client *client, vt_executable *executable,

@@ -42,5 +42,73 @@ def test_the_report_says_what_the_program_did(report):
     assert "v4-8: 4 x TPU v4" in page and "import jax" in page
 
 
+COMPILES = """
+import jax, time, numpy as np
+
+@jax.jit
+def step(params, batch):
+    return params["w"] * batch["x"].sum() + batch["y"]
+
+def feed(size, kind):
+    return step({"w": np.ones(3, np.float32)}, {"x": np.ones(size, kind), "y": np.float32(1)})
+
+for size, kind in ((4, np.float32), (4, np.float32), (5, np.float32), (5, np.int32)):
+    feed(size, kind)
+for _ in range(3):
+    jax.jit(lambda x: x @ x)(np.ones((8, 8), np.float32))
+for _ in range(10):
+    time.sleep(0.02)  # a slow loader of data
+    feed(5, np.int32).block_until_ready()
+"""
+
+
+def run(tmp_path, text, *words):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "VTPU_", "JAX_"))}
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    words = [VTPU, "run", "-t", "v5litepod-1", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html", *words,
+             sys.executable, program]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stderr, json.loads((tmp_path / "r.json").read_text())
+
+
+def test_what_was_compiled_again_and_why(tpu_only, tmp_path):
+    text, facts = run(tmp_path, COMPILES)
+    again = {f["name"]: f for f in facts["compiled_again"]}
+    step = again["jit_step"]
+    assert step["times"] == 2 and [r["why"] for r in step["reasons"]] == [
+        "batch['x'] is f32[5], before f32[4]", "batch['x'] is i32[5], before f32[5]"]
+    assert all(r["place"].endswith("program.py:9") for r in step["reasons"])
+    assert again["jit__lambda"]["times"] == 2 and "the same program again" in again["jit__lambda"]["reasons"][0]["why"]
+    assert facts["compilations"] >= 6 and facts["compile_seconds"] > 0
+    assert "batch['x'] is f32[5], before f32[4]" in text
+
+
+def test_the_virtual_clock_tells_input_from_device(tpu_only, tmp_path):
+    text, facts = run(tmp_path, COMPILES, "--predict")
+    clock = facts["clock"]
+    assert clock["seconds"] == pytest.approx(clock["device_seconds"] + clock["input_bound_seconds"])
+    assert clock["host_seconds"] > 9 * 0.02 and clock["input_bound_seconds"] > 0.9 * clock["seconds"]
+    assert clock["device_seconds"] < 1e-3 and clock["setup_seconds"] > 0
+    assert "virtual clock" in text and "waiting for the host" in (tmp_path / "r.html").read_text()
+
+
+BUSY = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda x: jax.lax.fori_loop(0, 10_000, lambda i, x: (x @ x) / 16384, x))
+x = jnp.ones((16384, 16384), jnp.bfloat16)
+for _ in range(20):
+    x = step(x)
+"""
+
+
+def test_the_virtual_clock_of_a_busy_device(tpu_only, tmp_path):
+    """The programs would take two hours; the host does next to nothing."""
+    _, facts = run(tmp_path, BUSY, "--predict", "--execute", "never")
+    clock = facts["clock"]
+    assert clock["device_seconds"] > 1000 and clock["input_bound_seconds"] < 0.01 * clock["seconds"]
+
+
 def test_the_page_refers_to_nothing_outside(report):
     assert "http" not in report[2] and "src=" not in report[2]
