@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/arena.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,26 +40,68 @@ struct vt_arena_block {
   char *data; // behind the block, aligned: aligned_alloc costs more than the few bytes
 };
 
-static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
-  size_t size = arena->size ? arena->size * 2 : FIRST_BLOCK;
-  if (size > MAX_BLOCK) size = MAX_BLOCK;
-  bool zero = size < at_least;
-  if (zero) size = (at_least + 63) & ~(size_t)63;
+// ---- blocks for the next arena ------------------------------------------------------------------
+
+// Large blocks are kept for the next arena, one of each size: malloc would give them back to the
+// system, and the next stage of a compilation would wait for its pages again.
+enum { LEAST_KEPT = FIRST_BLOCK << 6, KEPT_SIZES = 8 };
+_Static_assert(LEAST_KEPT << (KEPT_SIZES - 2) < MAX_BLOCK &&
+                   LEAST_KEPT << (KEPT_SIZES - 1) > MAX_BLOCK,
+               "all sizes from the least to the largest");
+static _Atomic(vt_arena_block *) kept[KEPT_SIZES];
+
+static size_t kept_size(int place) {
+  return place + 1 < KEPT_SIZES ? (size_t)LEAST_KEPT << place : MAX_BLOCK;
+}
+
+static bool keep(vt_arena_block *block) {
+#ifdef VT_ASAN
+  return false; // it sees what reads a block that was freed
+#endif
+  int place = 0;
+  while (place < KEPT_SIZES && kept_size(place) != block->size) place++;
+  vt_arena_block *none = NULL;
+  return place < KEPT_SIZES && atomic_compare_exchange_strong(&kept[place], &none, block);
+}
+
+static vt_arena_block *take_kept(size_t size) {
+  for (int place = 0; place < KEPT_SIZES; place++)
+    if (kept_size(place) == size) return atomic_exchange(&kept[place], NULL);
+  return NULL;
+}
+
+// `zero`: for one large allocation, of zeros.
+static vt_arena_block *make_block(size_t size, bool zero) {
   vt_arena_block *block = NULL;
-  if (size >= at_least && size <= SIZE_MAX - sizeof *block - 64)
-    block = zero ? calloc(1, sizeof *block + size + 63) : malloc(sizeof *block + size + 63);
+  if (size > SIZE_MAX - sizeof *block - 64) return NULL;
+  block = zero ? calloc(1, sizeof *block + size + 63) : malloc(sizeof *block + size + 63);
   if (!block) return NULL;
-  vt_memory_watch(&block->link);
-  block->next = arena->blocks;
   block->size = size;
   block->zero = zero;
   block->data = (char *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
-  arena->blocks = block;
-  arena->used = 0;
-  arena->size = size;
-  POISON(block->data, size);
   return block;
 }
+
+static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
+  size_t size = arena->size && arena->size < MAX_BLOCK ? arena->size * 2 : arena->size;
+  if (!size) size = FIRST_BLOCK;
+  bool large = size < at_least;
+  while (size < at_least && size < MAX_BLOCK) size *= 2;
+  if (size > MAX_BLOCK) size = MAX_BLOCK;
+  if (size < at_least) size = at_least;
+  vt_arena_block *block = take_kept(size);
+  if (!block) block = make_block(size, large);
+  if (!block) return NULL;
+  vt_memory_watch(&block->link);
+  block->next = arena->blocks;
+  arena->blocks = block;
+  arena->used = 0;
+  arena->size = block->size;
+  POISON(block->data, block->size);
+  return block;
+}
+
+// ---- arenas -------------------------------------------------------------------------------------
 
 // Zeros are written here, not to whole blocks: most are never filled.
 static inline void *push(vt_arena *arena, size_t size, size_t align) {
@@ -120,7 +163,8 @@ static void free_blocks(vt_arena_block *block) {
     vt_arena_block *next = block->next;
     UNPOISON(block->data, block->size);
     vt_memory_unwatch(&block->link);
-    free(block);
+    block->zero = false;
+    if (!keep(block)) free(block);
     block = next;
   }
 }

@@ -30,13 +30,11 @@ void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
                                     sizeof *(array)->data);                                        \
     (array)->data[(array)->size++] = (value);                                                      \
   } while (0)
-// Room on the heap for `count` elements in all.
-#define vt_array_reserve(array, count)                                                             \
+// Room in the arena for `count` elements of an empty array.
+#define vt_array_reserve_in(arena, array, count)                                                   \
   do {                                                                                             \
-    if ((array)->capacity < (count)) {                                                             \
-      (array)->data = vt_memory_resize((array)->data, (count) * sizeof *(array)->data);            \
-      (array)->capacity = (count);                                                                 \
-    }                                                                                              \
+    (array)->data = vt_arena_push(arena, (count) * sizeof *(array)->data);                         \
+    (array)->capacity = (count);                                                                   \
   } while (0)
 #define vt_array_push(array, value) vt_array_push_in(NULL, array, value)
 #define vt_array_free(array)                                                                       \

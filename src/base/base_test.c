@@ -63,6 +63,22 @@ static void arena_memory_is_zero_and_aligned(void **state) {
   vt_arena_free(&arena);
 }
 
+// Large blocks come back to the next arena, whoever wrote what into them.
+static void arena_memory_is_zero_when_used_again(void **state) {
+  (void)state;
+  for (size_t size = 1000; size < 10000000; size *= 3) {
+    for (int round = 0; round < 3; round++) {
+      vt_arena arena = {0};
+      for (int i = 0; i < 3; i++) {
+        char *p = vt_arena_push(&arena, size);
+        for (size_t at = 0; at < size; at += 97) assert_int_equal(p[at], 0);
+        memset(p, 0xff, size);
+      }
+      vt_arena_free(&arena);
+    }
+  }
+}
+
 static void map_keeps_insertion_order(void **state) {
   (void)state;
   vt_map map = {0};
@@ -205,6 +221,7 @@ int main(void) {
       cmocka_unit_test(status_carries_code_and_message),
       cmocka_unit_test(long_messages_are_whole),
       cmocka_unit_test(arena_memory_is_zero_and_aligned),
+      cmocka_unit_test(arena_memory_is_zero_when_used_again),
       cmocka_unit_test(map_keeps_insertion_order),
       cmocka_unit_test(arrays_grow),
       cmocka_unit_test(files_round_trip),
