@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MODELS = ("mnist", "mlp", "transformer", "resnet50")
 ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition", "pallas")
-PARTITIONS = ("10x ops", "512x devices")  # after the models: partition.c
+PARTITIONS = {"10x ops": (100_000, 4), "512x devices": (10_000, 2048)}  # after the models: against 10,000 on 4
 LEVELS = {None: None, "avx2": 1, "avx512": 3}  # of --cpu: how many of the flags in machine() are left
 SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
@@ -158,23 +158,29 @@ def measure_kernel(sides, name, options):
 
 
 def measure_partition(side, name, options):
-    """Processor time: a model's partitioning over eight devices and its import; or per thousand operations of a large
-    program, or of one on many devices, and of a small one on few."""
+    """Processor time: a model's partitioning over eight devices and its import, each time in a new process; or per
+    thousand operations of a large program, or of one on many devices, and of a small one on few."""
     tool = os.path.join(ROOT, "build/release/bench/partition")
     if not os.path.exists(tool):
         raise Failed("build/release/bench/partition is not built")
+
+    def ask(*arguments):
+        command = [tool, *(str(argument) for argument in arguments)]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def per_thousand(ops, devices):
+        made = ask(ops, devices)
+        return 1e3 * made["partition"] / made["ops"]
+
+    if name in PARTITIONS:
+        turns = [(per_thousand(*PARTITIONS[name]), per_thousand(10_000, 4)) for _ in range(2 * options.rounds)]
+        return tuple(statistics.median(column) for column in zip(*turns)), {}
     with tempfile.TemporaryDirectory() as folder:
-        files = []
-        if name not in PARTITIONS:
-            files.append(os.path.join(folder, name))
-            side.ask("load", model=name, devices=8)
-            side.ask("export", path=files[0])
-        rounds = str(4 * options.rounds)
-        made = json.loads(subprocess.run([tool, rounds, *files], check=True, capture_output=True, text=True).stdout)
-    if files:
-        return (made["files"][0]["partition"], made["files"][0]["import"]), {}
-    per_op = made["per_op"]
-    return (1e3 * per_op["large" if name == PARTITIONS[0] else "many_devices"], 1e3 * per_op["small"]), {}
+        path = os.path.join(folder, name)
+        side.ask("load", model=name, devices=8)
+        side.ask("export", path=path)
+        times = [ask(path) for _ in range(10 * options.rounds)]
+    return tuple(statistics.median(t[key] for t in times) for key in ("partition", "import")), {}
 
 
 def measure(sides, row, model, options):
@@ -239,8 +245,8 @@ def bars(rows, amx):
         out.append(("scan of 10,000 steps, slowest", min(whole["scan"].values()), 1))
     if complete("partition"):
         out.append(("partition against import, slowest", min(whole["partition"][model] for model in MODELS), 1 / 1.5))
-        out.append(("partition per op, 100,000 ops", whole["partition"][PARTITIONS[0]], 1 / 1.5))
-        out.append(("partition, 2,048 devices", whole["partition"][PARTITIONS[1]], 1 / 1.2))
+        out.append(("partition per op, 100,000 ops", whole["partition"]["10x ops"], 1 / 1.5))
+        out.append(("partition, 2,048 devices", whole["partition"]["512x devices"], 1 / 1.2))
     measured = [row for row in rows if row["metric"] == "pallas" and row["ratio"]]
     if measured:
         out.append(("TPU kernels against plain JAX, slowest", min(row["ratio"] for row in measured), 0.5))

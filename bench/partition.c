@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - what the program of one device costs, in processor time: next to the import of the
-// same program, per operation of small and large programs, and on few and many devices. Prints one
-// JSON object. What is compared takes turns; the least of the rounds counts.
-//   partition [ROUNDS [FILE]...]
+// partition.c - what the program of one device costs, next to the import of the same program: in
+// processor time, once, in a process that has done nothing before, as for a user. Prints a JSON
+// object. The program is a file, or made of as many operations, for as many devices.
+//   partition FILE | OPERATIONS DEVICES
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,6 @@
 #include "import/import.h"
 #include "spmd/partition/layers.h"
 #include "spmd/spmd.h"
-
-enum { FEW = 4, MANY = 2048, SMALL = 10000, LARGE = 100000, PROGRAM_ROUNDS = 3 };
 
 static void check(vt_status st) {
   if (!st) return;
@@ -28,13 +27,6 @@ static double processor_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// A program, and the least time that its import and its partitioning took.
-typedef struct subject {
-  vt_bytes program;
-  int64_t ops;
-  double import, partition;
-} subject;
-
 static int64_t count_ops(const vt_func *func) {
   int64_t count = 0;
   for (const vt_op *op = func->first; op; op = op->next) {
@@ -44,55 +36,38 @@ static int64_t count_ops(const vt_func *func) {
   return count;
 }
 
-static void take_turn(subject *s) {
+static void measure(vt_bytes program) {
   vt_module *module = NULL;
   double start = processor_s();
-  check(vt_import(s->program, &module));
+  check(vt_import(program, &module));
   double imported = processor_s();
   int32_t devices = module->num_partitions * module->num_replicas;
   vt_spmd_inline(module);
   double inlined = processor_s();
-  s->ops = count_ops(module->main);
+  int64_t ops = count_ops(module->main);
   double counted = processor_s();
   check(vt_spmd_annotate(module, devices));
   check(vt_spmd_partition(module, devices, NULL));
-  double import = imported - start, partition = processor_s() - counted + inlined - imported;
+  double partitioned = processor_s() - counted + inlined - imported;
+  printf("{\"ops\": %" PRId64 ", \"import\": %.6f, \"partition\": %.6f}\n", ops, imported - start,
+         partitioned);
   vt_module_destroy(module);
-  if (!s->import || import < s->import) s->import = import;
-  if (!s->partition || partition < s->partition) s->partition = partition;
-}
-
-static subject make_subject(vt_text *text, int64_t ops, int devices) {
-  vt_write_layers(text, ops, devices);
-  return (subject){.program = {(const uint8_t *)text->data, text->size}};
-}
-
-static double per_op(const subject *s) {
-  return s->partition / (double)s->ops;
 }
 
 int main(int argc, char **argv) {
-  int rounds = argc > 1 ? atoi(argv[1]) : 3, files = argc > 2 ? argc - 2 : 0;
-  vt_text texts[3] = {0};
-  subject small = make_subject(&texts[0], SMALL, FEW), large = make_subject(&texts[1], LARGE, FEW);
-  subject many = make_subject(&texts[2], SMALL, MANY);
-  subject *all = calloc((size_t)files + 1, sizeof *all);
-  for (int i = 0; i < files; i++) check(vt_file_map(argv[2 + i], &all[i].program));
-  for (int r = 0; r < rounds; r++) {
-    for (int i = 0; i < files; i++) take_turn(&all[i]);
-    if (r >= PROGRAM_ROUNDS) continue;
-    take_turn(&small);
-    take_turn(&large);
-    take_turn(&many);
+  vt_text layers = {0};
+  vt_bytes program;
+  if (argc == 2) {
+    check(vt_file_map(argv[1], &program));
+    measure(program);
+    vt_file_unmap(&program);
+  } else if (argc == 3) {
+    vt_write_layers(&layers, atoll(argv[1]), atoi(argv[2]));
+    measure((vt_bytes){(const uint8_t *)layers.data, layers.size});
+    vt_text_free(&layers);
+  } else {
+    fprintf(stderr, "usage: partition FILE | OPERATIONS DEVICES\n");
+    return 2;
   }
-  printf("{\"files\": [");
-  for (int i = 0; i < files; i++)
-    printf("%s\n  {\"file\": \"%s\", \"ops\": %lld, \"import\": %.6f, \"partition\": %.6f}",
-           i ? "," : "", argv[2 + i], (long long)all[i].ops, all[i].import, all[i].partition);
-  printf("],\n \"per_op\": {\"small\": %.3e, \"large\": %.3e, \"many_devices\": %.3e}}\n",
-         per_op(&small), per_op(&large), per_op(&many));
-  for (int i = 0; i < files; i++) vt_file_unmap(&all[i].program);
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) vt_text_free(&texts[i]);
-  free(all);
   return 0;
 }

@@ -267,6 +267,9 @@ enum { VT_TRANSPOSE_INVALID, VT_NO_TRANSPOSE, VT_TRANSPOSE, VT_ADJOINT };
 // Checks the invariants and every op's types against its meaning. errors INVALID_ARGUMENT naming
 // the op and its location
 vt_status vt_module_verify(const vt_module *module) VT_CHECKED;
+// Whether what the project's own rewrites made is verified too: in debug builds, and with
+// VTPU_VERIFY_PASSES.
+bool vt_verify_wanted(void);
 
 // StableHLO text in MLIR's generic form. `locations`: each op carries its scope and its location in
 // the user's source.

@@ -6,6 +6,7 @@
 #include "ir/verify.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -275,4 +276,12 @@ out:
   vt_map_free(&e.of);
   vt_arena_free(&e.arena);
   return st;
+}
+
+bool vt_verify_wanted(void) {
+#ifdef NDEBUG
+  return getenv("VTPU_VERIFY_PASSES") != NULL;
+#else
+  return true;
+#endif
 }

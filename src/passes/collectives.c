@@ -120,7 +120,7 @@ vt_status vt_collectives_run(vt_module *module, const vt_collective_options *opt
     st = passes[i].run(module, options, &scratch, &changed);
     vt_arena_reset(&scratch);
     any |= changed;
-    if (!st && changed && vt_pass_verify_wanted())
+    if (!st && changed && vt_verify_wanted())
       st = vt_status_wrap(vt_module_verify(module), "after pass %s", passes[i].name);
   }
   if (!st && any) st = vt_opt_dce(module, &(vt_pass_options){0}, &scratch, &any);

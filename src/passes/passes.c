@@ -47,18 +47,10 @@ bool vt_pass_listed(const char *list, size_t list_size, const char *name) {
   return false;
 }
 
-bool vt_pass_verify_wanted(void) {
-#ifdef NDEBUG
-  return getenv("VTPU_VERIFY_PASSES") != NULL;
-#else
-  return true;
-#endif
-}
-
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   const char *skip = options->skip ? options->skip : getenv("VTPU_SKIP_PASSES");
   size_t skip_size = skip ? strlen(skip) : 0;
-  bool verify = vt_pass_verify_wanted();
+  bool verify = vt_verify_wanted();
   vt_arena scratch = {0};
   vt_status st = VT_OK;
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {

@@ -38,8 +38,6 @@ vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *
 
 // Whether a list of names with commas between has the name of a pass; '_' and '-' are the same.
 bool vt_pass_listed(const char *list, size_t list_size, const char *name);
-// Whether modules are verified after each pass: in debug builds, and with VTPU_VERIFY_PASSES.
-bool vt_pass_verify_wanted(void);
 
 // True when the value is a constant with every element equal to `wanted`. Only f32, f64 and
 // integers. (opt_simplify.c)

@@ -224,6 +224,7 @@ const vt_assign *vt_assign_project(vt_assigns *t, const vt_assign *a, int32_t ra
     taken[from[d]] = true;
     permutation[n++] = from[d];
   }
+  if (tiles == 1) return vt_assign_whole(t, rank, a->device_count);
   for (int32_t d = 0; d < a->rank; d++)
     if (!taken[d]) permutation[n++] = d;
   permutation[n++] = a->rank;

@@ -348,7 +348,7 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
   vt_status st = partition_main(&p, main);
   if (!st) {
     replace_main(&p, main);
-    st = vt_module_verify(module);
+    if (vt_verify_wanted()) st = vt_module_verify(module);
   }
   parter_free(&p);
   vt_arena_free(&scratch);

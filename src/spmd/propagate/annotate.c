@@ -45,15 +45,20 @@ static bool on_one_device(const vt_sharding *said) {
   return said && vt_sharding_is_maximal(said);
 }
 
+static const vt_sharding **new_list(annotator *a, uint32_t count) {
+  return VT_NEW_ARRAY(&a->module->arena, const vt_sharding *, count);
+}
+
 static void set_list(annotator *a, vt_op *op, vt_attr_key key, uint32_t count, vt_place where) {
   const vt_attr *said = vt_op_attr(op, key);
-  const vt_sharding **list = VT_NEW_ARRAY(&a->module->arena, const vt_sharding *, count);
+  const vt_sharding **list = NULL;
   for (uint32_t i = 0; i < count; i++) {
     const vt_sharding *old = said && i < said->count ? said->shardings[i] : NULL;
-    list[i] = on_one_device(old) ? old : of_value(a, &op->results[i], where);
+    const vt_sharding *one = on_one_device(old) ? old : of_value(a, &op->results[i], where);
+    const vt_sharding **whole = &a->whole[op->results[i].type.rank];
+    if (!i) list = count == 1 && one == *whole ? whole : new_list(a, count);
+    list[i] = one;
   }
-  int32_t rank = op->results[0].type.rank;
-  if (count == 1 && list[0] == a->whole[rank]) list = &a->whole[rank];
   vt_op_set_attr(op, (vt_attr){.key = key, .count = count, .shardings = list});
 }
 

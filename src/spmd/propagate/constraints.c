@@ -112,7 +112,7 @@ static uint32_t insert_constraint(vt_graph *graph, uint32_t value, const vt_shar
                   .rule = vt_rule_of_equals(graph, 2, type),
                   .sharding = sharding};
   note(graph, VT_REWRITE_INSERT, where, result, NULL);
-  return vt_graph_add_step(graph, step, NULL);
+  return vt_graph_add_step(graph, &step, NULL);
 }
 
 // Whoever calls main passes values, not terms, where the program does not ask for these.

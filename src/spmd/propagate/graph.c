@@ -20,7 +20,7 @@ uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
                   .dims = VT_NEW_ARRAY(graph->arena, vt_axes, type.rank),
                   .step = VT_NONE,
                   .first_value = VT_NONE};
-  vt_array_push(&graph->nodes, node);
+  vt_array_push_in(graph->arena, &graph->nodes, node);
   return (uint32_t)graph->nodes.size - 1;
 }
 
@@ -33,21 +33,21 @@ uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_v
                           .first_use = VT_NONE,
                           .last_use = VT_NONE};
   graph->nodes.data[node].first_value = (uint32_t)graph->values.size;
-  vt_array_push(&graph->values, value);
+  vt_array_push_in(graph->arena, &graph->values, value);
   return (uint32_t)graph->values.size - 1;
 }
 
-uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where) {
-  uint32_t index = (uint32_t)graph->steps.size;
-  step.first_use = (uint32_t)graph->uses.size;
-  vt_array_push(&graph->steps, step);
-  for (uint32_t i = 0; i < step.operand_count; i++) {
+uint32_t vt_graph_add_step(vt_graph *graph, const vt_step *step, vt_value **const *where) {
+  uint32_t index = (uint32_t)graph->steps.size, first_use = (uint32_t)graph->uses.size;
+  vt_array_push_in(graph->arena, &graph->steps, *step);
+  graph->steps.data[index].first_use = first_use;
+  for (uint32_t i = 0; i < step->operand_count; i++) {
     vt_use use = {.step = index, .slot = i, .where = where ? where[i] : NULL};
-    vt_array_push(&graph->uses, use);
-    vt_graph_link_use(graph, step.first_use + i, step.operands[i]);
+    vt_array_push_in(graph->arena, &graph->uses, use);
+    vt_graph_link_use(graph, first_use + i, step->operands[i]);
   }
-  for (uint32_t i = 0; i < step.result_count; i++) {
-    vt_graph_value *result = &graph->values.data[step.results[i]];
+  for (uint32_t i = 0; i < step->result_count; i++) {
+    vt_graph_value *result = &graph->values.data[step->results[i]];
     result->step = index;
     graph->nodes.data[result->node].step = index;
   }
@@ -141,10 +141,6 @@ void vt_graph_init(vt_graph *graph, const vt_module *module, int32_t device_coun
 }
 
 void vt_graph_free(vt_graph *graph) {
-  vt_array_free(&graph->nodes);
-  vt_array_free(&graph->values);
-  vt_array_free(&graph->steps);
-  vt_array_free(&graph->uses);
   vt_map_free(&graph->rules);
   vt_map_free(&graph->main_meshes);
 }

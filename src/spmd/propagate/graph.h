@@ -96,17 +96,16 @@ typedef struct vt_step {
   uint8_t allowed; // vt_direction: a barrier lets one through
   bool any_round;  // not subject to the order of rounds
   bool elementwise, dead;
+  bool inward;     // the border of a manual computation: the inner side is the result
   const vt_op *op; // that it comes from; NULL for a return of main
   uint64_t place;  // steps run in this order
   uint32_t block;
   uint32_t operand_count, result_count;
-  uint32_t *operands, *results; // values
   uint32_t first_use;           // of operand 0; the others' follow
+  uint32_t *operands, *results; // values
   const vt_rule *rule;          // NULL = nothing propagates
   // The border of a manual computation: outer axes of each dimension that one side does not see.
-  // The inner side is the result if `inward`.
   const vt_axes *manual;
-  bool inward;
   const vt_sharding *sharding; // a constraint's; of an operand of a manual computation
 } vt_step;
 
@@ -143,6 +142,11 @@ typedef struct vt_graph {
   VT_ARRAY(uint32_t) returns;   // steps VT_STEP_RETURN, in order
   uint32_t *order, order_count; // all other live steps
   VT_ARRAY(vt_rewrite) rewrites;
+  struct {
+    const int64_t *dims;
+    uint64_t count, ranks;
+    const vt_rule *rule;
+  } last_rule;        // of those in `rules`
   vt_map rules;       // of tensors with equal leading dimensions: their ranks and sizes -> vt_rule
   vt_map main_meshes; // mesh -> the mesh that shardings over it are expressed in
   VT_ARRAY(vt_later) later;
@@ -156,7 +160,7 @@ void vt_graph_free(vt_graph *graph);
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
 uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_value *home);
 // Adds the step and its uses of values; `where` has one entry per operand.
-uint32_t vt_graph_add_step(vt_graph *graph, vt_step step, vt_value **const *where);
+uint32_t vt_graph_add_step(vt_graph *graph, const vt_step *step, vt_value **const *where);
 // Takes a use out of its value's list; appends it to the list of another.
 void vt_graph_unlink_use(vt_graph *graph, uint32_t use);
 void vt_graph_link_use(vt_graph *graph, uint32_t use, uint32_t value);

@@ -16,6 +16,7 @@ typedef struct maker {
   vt_map known;  // function and graph value -> vt_value: operands are shared, trees of them are not
   vt_map claimed; // ops that are a copy themselves
   vt_map anchors; // function -> op before which it gets its copies, or the maker: at the end
+  vt_text key;    // of `copies`, under construction
 } maker;
 
 // A value that has no id yet gets the next.
@@ -156,15 +157,14 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
   vt_value *known = vt_map_find(&m->known, place, sizeof place);
   if (known) return known;
   vt_value **operands = VT_NEW_ARRAY(m->record->graph.arena, vt_value *, step->operand_count + 1);
-  vt_text key = {0};
   for (uint32_t i = 0; i < step->operand_count; i++) {
     operands[i] = copy_in(m, step->operands[i], func);
     // A captured value is read as the op reads it: from the region's parameter.
     if (operands[i]->func != func && step->op->func == func) operands[i] = step->op->operands[i];
   }
-  make_key(&key, func, step, node, operands);
-  void **found = vt_map_at(&m->copies, vt_text_string(&key), key.size);
-  vt_text_free(&key);
+  m->key.size = 0;
+  make_key(&m->key, func, step, node, operands);
+  void **found = vt_map_at(&m->copies, vt_text_string(&m->key), m->key.size);
   if (!*found) {
     vt_op *op = claim(m, (vt_op *)(uintptr_t)step->op, func, operands);
     *found = &op->results[0];
@@ -210,4 +210,5 @@ void vt_record_materialize(vt_record *record, vt_module *module) {
   vt_map_free(&m.known);
   vt_map_free(&m.claimed);
   vt_map_free(&m.anchors);
+  vt_text_free(&m.key);
 }

@@ -141,7 +141,7 @@ static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies) {
   step.operands = operands;
   step.results = operands + step.operand_count;
   step.place = ++w->graph->steps.data[w->graph->values.data[value].step].place;
-  vt_graph_add_step(w->graph, step, NULL);
+  vt_graph_add_step(w->graph, &step, NULL);
   return copy;
 }
 
@@ -182,7 +182,7 @@ static void add_edge(walker *w, const vt_op *op, uint32_t block, uint32_t count,
   vt_node *node = vt_node_of(w->graph, target);
   node->is_edge = true;
   if (node->type.rank) step.rule = vt_rule_of_equals(w->graph, count + 1, node->type);
-  vt_graph_add_step(w->graph, step, where);
+  vt_graph_add_step(w->graph, &step, where);
 }
 
 // The names of an op's own operands, and the slots to rewrite if they are replaced.
@@ -257,7 +257,7 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
     step.allowed = (uint8_t)vt_attr_i64(op, VT_ATTR_ALLOWED_DIRECTION);
     step.any_round = true;
   }
-  vt_graph_add_step(w->graph, step, constant ? NULL : where);
+  vt_graph_add_step(w->graph, &step, constant ? NULL : where);
   if (w->looks && looks_at(op)) {
     vt_look look = {
         .op = op, .node = w->graph->values.data[step.operands[0]].node, .manual = w->manual > 0};
@@ -307,7 +307,7 @@ static named open_for_loop(walker *w, scope *s, vt_op *op, vt_value **slot, name
                   .rule = vt_rule_of_equals(w->graph, 2, type)};
   step.operands[0] = name.value;
   step.results[0] = value;
-  vt_graph_add_step(w->graph, step, (vt_value * *const[]){name.slot ? name.slot : slot});
+  vt_graph_add_step(w->graph, &step, (vt_value * *const[]){name.slot ? name.slot : slot});
   vt_rewrite rewrite = {VT_REWRITE_CONSTRAIN, slot, value, op};
   vt_array_push_in(w->graph->arena, &w->graph->rewrites, rewrite);
   return (named){value, slot};
@@ -600,7 +600,7 @@ static void add_return(walker *w, named value, vt_value **slot, uint32_t output)
                   .rule = type.rank ? vt_rule_of_equals(w->graph, 2, type) : NULL};
   step.operands[0] = value_for_use(w, value, slot, w->graph->module->main);
   step.results[0] = output;
-  uint32_t made = vt_graph_add_step(w->graph, step, (vt_value * *const[]){where});
+  uint32_t made = vt_graph_add_step(w->graph, &step, (vt_value * *const[]){where});
   vt_array_push_in(w->graph->arena, &w->graph->returns, made);
 }
 
@@ -618,10 +618,10 @@ static void number_values(walker *w) {
   for (uint32_t i = 0; i < module->func_count; i++) vt_func_number_all(module->funcs[i], &count);
   w->uses = numbers(w, (size_t)count);
   for (uint32_t i = 0; i < module->func_count; i++) count_uses(module->funcs[i], w->uses);
-  vt_array_reserve(&w->graph->nodes, (size_t)count + count / 4);
-  vt_array_reserve(&w->graph->values, (size_t)count + count / 4);
-  vt_array_reserve(&w->graph->steps, (size_t)count + count / 4);
-  vt_array_reserve(&w->graph->uses, 2 * (size_t)count);
+  vt_array_reserve_in(w->graph->arena, &w->graph->nodes, (size_t)count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->values, (size_t)count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->steps, (size_t)count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->uses, 2 * (size_t)count);
   w->names = VT_NEW_ARRAY(w->graph->arena, named, count + 1);
   for (int32_t i = 0; w->record && i < count; i++) vt_array_push(&w->record->nodes, 0);
 }

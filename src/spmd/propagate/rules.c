@@ -814,10 +814,17 @@ static const vt_rule *pointwise_rule(vt_graph *graph, uint32_t count, const vt_t
   key[0] = count;
   key[1] = 0;
   for (uint32_t t = 0; t < count; t++) key[1] = key[1] << 8 | (uint64_t)types[t].rank;
+  // Neighbours in a program mostly have the same dimensions, in the same place.
+  if (graph->last_rule.dims == last.dims && graph->last_rule.count == count &&
+      graph->last_rule.ranks == key[1])
+    return graph->last_rule.rule;
   memcpy(key + 2, last.dims, sizeof *last.dims * (size_t)last.rank);
   void **rule = vt_map_at(&graph->rules, key, sizeof *key * (size_t)(2 + last.rank));
   if (!*rule) *rule = (void *)(uintptr_t)make_pointwise(graph->arena, count, types);
-  return *rule;
+  graph->last_rule.dims = last.dims;
+  graph->last_rule.count = count;
+  graph->last_rule.ranks = key[1];
+  return graph->last_rule.rule = *rule;
 }
 
 // Whether no tensor has more dimensions than the last.

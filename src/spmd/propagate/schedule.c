@@ -169,6 +169,7 @@ static void run_round(scheduler *s, int round) {
   for (uint32_t i = 0; i < count; i++) s->waiting[order[i]] = true;
   for (uint32_t i = 0; i < count; i++) {
     s->waiting[order[i]] = false;
+    if (s->rests[order[i]] == WHATEVER_MAY) continue;
     run(s, order[i], round);
     while (s->stack.size) {
       uint32_t step = s->stack.data[--s->stack.size];
