@@ -70,6 +70,7 @@ static void a_worker_knows_its_slice(void **state) {
       "/sys/bus/pci/devices; cat /etc/hosts /var/log/started"));
   guest_says("TPU_ACCELERATOR_TYPE=v4-16");
   guest_says("TPU_WORKER_ID=1");
+  guest_says("VTPU_COOKIE=");
   guest_says("accel3");
   guest_says("0000:00:07.0");
   guest_says("metadata.google.internal");

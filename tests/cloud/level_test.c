@@ -55,6 +55,17 @@ static void workers_have_users_homes_and_names(void **state) {
   guest_says("0");
   guest_must(SSH("ada@pod", "--worker=1", META("instance/attributes/accelerator-type")));
   guest_says("v4-16");
+  // A word that the workers of a node share, and nobody else knows.
+  guest_must(SSH("ada@pod", "--worker=0",
+                 "echo cookie=$VTPU_COOKIE=") " | grep -o cookie=.* > $HOME/first");
+  guest_must(SSH("ada@pod", "--worker=1",
+                 "echo cookie=$VTPU_COOKIE=") " | grep -o cookie=.* > $HOME/second");
+  guest_must(
+      SSH("ada@other", "", "echo cookie=$VTPU_COOKIE=") " | grep -o cookie=.* > $HOME/third");
+  guest_must("grep -q 'cookie=[0-9a-f]\\{32\\}=' $HOME/first && cmp $HOME/first $HOME/second && "
+             "! cmp -s $HOME/first $HOME/third");
+  assert_int_not_equal(
+      guest_sh(SSH("ada@other", "", "cat $(dirname $NSS_WRAPPER_HOSTS)/vtpu/sshd_config")), 0);
   guest_must("vtpu tpu-vm describe pod" ZONE);
   guest_says("level 1: ");
   // The output of its boot, as the worker's serial port.

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <openssl/hmac.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,17 @@ static vt_status add_peers(vt_cloud *cloud, const vt_node *node, vt_worker *w) {
   return vt_rows_end(rows);
 }
 
+// The same for all workers of a node, now and after a restart; it tells nothing of the secret.
+static void make_cookie(const vt_cloud *cloud, const vt_node *node, vt_worker *w) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  char text[64];
+  int n = snprintf(text, sizeof text, "cookie of node %lld", (long long)node->uid);
+  HMAC(EVP_sha256(), cloud->secret, (int)strlen(cloud->secret), (const unsigned char *)text,
+       (size_t)n, digest, NULL);
+  for (size_t i = 0; i < sizeof w->cookie / 2; i++)
+    snprintf(w->cookie + 2 * i, 3, "%02x", digest[i]);
+}
+
 vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker, const char *ip,
                             vt_worker *out) {
   const char *version = json_string_value(json_object_get(node->body, "runtimeVersion"));
@@ -50,6 +62,7 @@ vt_status vt_guest_describe(vt_cloud *cloud, const vt_node *node, int64_t worker
   // A version can be any text; one that cannot occur in a list of folders counts as none.
   if (version && vt_worker_version_good(version, sizeof out->version))
     snprintf(out->version, sizeof out->version, "%s", version);
+  make_cookie(cloud, node, out);
   VT_TRY(add_peers(cloud, node, out));
   const char *wrong = vt_worker_check(out, cloud->options.guest_level);
   return wrong ? vt_error(VT_INTERNAL, "worker %d of %s: %s", (int)worker, node->id, wrong) : VT_OK;

@@ -13,7 +13,7 @@ typedef struct vt_boot {
   char folder[512]; // of the guest, on the host
   const char *hostname, *ip, *gateway, *metadata, *bridge, *veth, *hub, *library, *python,
       *accelerator_type, *pci_device, *device_files;
-  const char *peers, *node;
+  const char *peers, *node, *cookie;
   unsigned uid_base;
   int chips, worker, workers, level;
   const char *disks;      // "name:rw:/folder of the host,..."

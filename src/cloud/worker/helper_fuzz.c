@@ -11,10 +11,11 @@
 #include "cloud/worker/helper.h"
 
 static const char *const keys[] = {
-    "hostname",         "ip",     "gateway",    "metadata",     "uid_base", "level",      "hub",
-    "library",          "python", "bridge",     "veth",         "limits",   "memory_mib", "cpus",
-    "accelerator_type", "chips",  "pci_device", "device_files", "worker",   "workers",    "node",
-    "boot_disk_gb",     "disks",  "peers"};
+    "hostname", "ip",         "gateway",      "metadata", "uid_base",
+    "level",    "hub",        "library",      "python",   "bridge",
+    "veth",     "limits",     "memory_mib",   "cpus",     "accelerator_type",
+    "chips",    "pci_device", "device_files", "worker",   "workers",
+    "node",     "cookie",     "boot_disk_gb", "disks",    "peers"};
 
 static void check_text(char *text) {
   size_t line = 0;

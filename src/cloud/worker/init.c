@@ -208,7 +208,8 @@ void vt_boot_write_hosts(const vt_boot *b, const char *root) {
   vt_boot_write(path, text, 0644);
 }
 
-// One list for logins by sshd (SetEnv) and for shells (profile.d).
+// One list for logins by sshd (SetEnv) and for shells (profile.d). At level 1 the files are within
+// reach of other workers' users, who may not read the cookie; shells there read the host's profile.
 void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
                         const vt_variable *variables, size_t count) {
   char hostnames[8192] = "", path[600], ssh[12288], profile[12288], worker[16], search[700];
@@ -226,6 +227,7 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
                                 {"TPU_ACCELERATOR_TYPE", b->accelerator_type},
                                 {"TPU_WORKER_ID", worker},
                                 {"TPU_WORKER_HOSTNAMES", hostnames},
+                                {"VTPU_COOKIE", b->cookie},
                                 {"PJRT_DEVICE", *b->library ? "TPU" : ""},
                                 {"PATH", search}};
   size_t commons = sizeof common / sizeof *common;
@@ -246,9 +248,11 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
       "no\nPrintMotd no\n%s\n",
       b->ip, root, more, ssh);
   snprintf(path, sizeof path, "%s/etc/vtpu/sshd_config", root);
-  vt_boot_write(path, config, 0644);
+  unlink(path); // one of an earlier boot keeps its mode
+  vt_boot_write(path, config, 0600);
   snprintf(path, sizeof path, "%s/etc/profile.d/vtpu.sh", root);
-  vt_boot_write(path, profile, 0644);
+  unlink(path);
+  vt_boot_write(path, profile, b->level == 1 ? 0600 : 0644);
 }
 
 // Where processes report how busy the chips are (base/activity.h), the id of this boot, and how the

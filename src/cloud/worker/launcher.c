@@ -92,6 +92,7 @@ static void read_spec(vt_boot *b, const char *folder) {
   b->device_files = get(spec, "device_files");
   b->peers = get(spec, "peers");
   b->node = get(spec, "node");
+  b->cookie = get(spec, "cookie");
   b->uid_base = (unsigned)strtoul(get(spec, "uid_base"), NULL, 10);
   b->chips = atoi(get(spec, "chips"));
   b->worker = atoi(get(spec, "worker"));

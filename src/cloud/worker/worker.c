@@ -50,6 +50,7 @@ const char *vt_worker_check(const vt_worker *w, int level) {
   if (!plain(w->accelerator_type, sizeof w->accelerator_type, LETTERS, false))
     return "no name of an accelerator";
   if (!vt_worker_version_good(w->version, sizeof w->version)) return "no name of a version";
+  if (!plain(w->cookie, sizeof w->cookie, "0123456789abcdef", true)) return "no cookie";
   if (w->peer_count > w->count) return "too many peers";
   for (uint32_t i = 0; i < w->peer_count; i++)
     if (!vt_worker_address_good(level, w->peers[i])) return "a peer that is no worker";
@@ -125,8 +126,8 @@ bool vt_worker_text(const vt_worker *w, const vt_worker_site *s, char *out, size
   put_site(w, s, &t);
   put(&t, "accelerator_type=%s\nchips=%" PRIu32 "\npci_device=0x%04" PRIx32 "\ndevice_files=%s\n",
       w->accelerator_type, w->chips, w->pci_device, w->vfio ? "vfio" : "accel");
-  put(&t, "worker=%" PRIu32 "\nworkers=%" PRIu32 "\nnode=%s\nboot_disk_gb=%" PRIu32 "\n", w->index,
-      w->count, w->node, w->boot_disk_gb);
+  put(&t, "worker=%" PRIu32 "\nworkers=%" PRIu32 "\nnode=%s\ncookie=%s\nboot_disk_gb=%" PRIu32 "\n",
+      w->index, w->count, w->node, w->cookie, w->boot_disk_gb);
   put(&t, "disks=");
   for (uint32_t i = 0; i < w->disk_count; i++)
     put(&t, "%s%s:%s:%s/%" PRId64, i ? "," : "", w->disks[i].name,

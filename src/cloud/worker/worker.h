@@ -32,6 +32,7 @@ typedef struct vt_worker {
   uint32_t peer_count, disk_count;
   uint32_t peers[VT_WORKER_PEERS]; // addresses of the node's workers, in order
   vt_worker_disk disks[VT_WORKER_DISKS];
+  char cookie[33]; // a word that the node's workers share, in hexadecimal digits
 } vt_worker;
 
 // Settings shared by all workers of a cloud, from whoever started the daemon.
