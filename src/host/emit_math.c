@@ -413,7 +413,9 @@ LLVMValueRef vt_emit_op_lanes(const vt_emit_call *c) {
   return through_memory(c->e, c->op->code, dtype, c->op->operand_count, c->in);
 }
 
-// y where all lanes are inside, else the evaluator's loop for the whole vector.
+// y where the lane is inside, else what the evaluator's loop has, which runs if any lane is not: a
+// lane's bits do not depend on its neighbours, which may be other elements on another device, or
+// lie past the end of the array.
 static value unless_rare(vt_emitter *e, value inside, value y, vt_opcode code, uint32_t count,
                          const value *args) {
   LLVMBuilderRef b = e->builder;
@@ -424,7 +426,7 @@ static value unless_rare(vt_emitter *e, value inside, value y, vt_opcode code, u
   LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->context, e->function, "done");
   LLVMBuildCondBr(b, all, done, rare);
   LLVMPositionBuilderAtEnd(b, rare);
-  value slow = through_memory(e, code, VT_F32, count, args);
+  value slow = choose(e, inside, y, through_memory(e, code, VT_F32, count, args));
   LLVMBuildBr(b, done);
   LLVMPositionBuilderAtEnd(b, done);
   value phi = LLVMBuildPhi(b, LLVMTypeOf(y), "");
@@ -434,8 +436,7 @@ static value unless_rare(vt_emitter *e, value inside, value y, vt_opcode code, u
 
 // ---- Sine and cosine.
 
-// sin (or cos) of |x| <= 2^13 by three-part reduction; one lane out of range sends the whole vector
-// through the evaluator's loop.
+// sin (or cos) of |x| <= 2^13 by three-part reduction; lanes out of range take the evaluator's.
 static value emit_sine(vt_emitter *e, value x, bool cosine) {
   static const double s[] = {2.718237283e-06, -1.983932743e-04, 8.333329111e-03, -1.666666716e-01};
   static const double c[] = {-2.720504426e-07, 2.479945215e-05, -1.388888340e-03, 4.166666791e-02};
