@@ -21,6 +21,7 @@ const char *verdict_name(verdict v) {
                                       "what is read back from HLO",
                                       "the evaluator on all devices",
                                       "the program of one device",
+                                      "the program cut over processes",
                                       "the prediction",
                                       "the host back end on evaluator steps",
                                       "the host back end",
@@ -229,6 +230,11 @@ verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options code = {.exact_dots = true, .compile_all = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
   if (!v && t->plain != t->program.module) v = run_partitioned(t, out_why);
+  for (int parts = 2; parts <= 4 && !v && t->plain != t->program.module; parts += 2) {
+    bool cut;
+    v = trial_parts(t, parts, &cut, out_why);
+    t->cut += cut;
+  }
   if (!v) v = run_prediction(t, out_why);
   if (!v) v = run_text(t, plan, VERDICT_PLAN, out_why);
   return v ? v : run_text(t, code, VERDICT_HOST, out_why);

@@ -15,6 +15,7 @@ typedef enum verdict {
   VERDICT_HLO,         // what is read back from HLO
   VERDICT_LOCKSTEP,    // the evaluator on all devices of a mesh
   VERDICT_PARTITIONED, // the program of one device, on all of them
+  VERDICT_PARTS,       // cut over processes
   VERDICT_PREDICTION,  // what a real slice would need
   VERDICT_PLAN,        // the host back end with evaluator steps only
   VERDICT_HOST,        // the host back end with generated code
@@ -33,6 +34,7 @@ typedef struct trial {
   judged *want;
   judged *values; // for the results of the ops of plain's main, in order
   vt_tensor *got; // space for another judge's answers
+  int cut;        // into how many numbers of parts it could be cut
   bool ask_all;   // XLA:CPU also runs what known.def names
   vt_text text;
 } trial;
@@ -44,6 +46,9 @@ verdict trial_host(trial *t, vt_text *out_why); // import, plan and host
 // The program written as HLO, message and text, and read back, on the evaluator. One that HLO has
 // no form for is not asked.
 verdict trial_hlo(trial *t, vt_text *out_why);
+// The program cut into `count` parts, where that can be (*out_cut): all parts give the bits that
+// lockstep gives, and these are a correct answer. (parts.c)
+verdict trial_parts(trial *t, int count, bool *out_cut, vt_text *out_why);
 // Why XLA:CPU must not run this op or its regions and callees (known.def); NULL: it may.
 const char *xla_known(const vt_op *op);
 // Removes the ops that XLA:CPU must not run from `func`, a copy of plain's main: their results

@@ -42,7 +42,7 @@ typedef struct options {
 // Written by the worker, read by the parent when the worker has died.
 typedef struct progress {
   uint64_t at; // seed of the current batch
-  int64_t same, different, refused, ops, unasked, partitioned;
+  int64_t same, different, refused, ops, unasked, partitioned, cut;
 } progress;
 
 static void generate(const options *o, uint64_t seed, program *out) {
@@ -155,6 +155,7 @@ static void run_seeds(const options *o, xla *x, uint64_t first, int count, progr
     if (!verdicts[i]) verdicts[i] = trial_hlo(&trials[i], &why);
     if (!verdicts[i]) verdicts[i] = trial_host(&trials[i], &why);
     trials[i].ask_all = o->ask_all;
+    p->cut += trials[i].cut;
     open[i] = !verdicts[i];
     if (verdicts[i]) report(o, first + (uint64_t)i, verdicts[i], vt_text_string(&why));
     vt_text_free(&why);
@@ -243,6 +244,7 @@ static int fuzz(const options *o) {
            p->unasked, p->ops, p->refused);
   if (o->plugin && o->meshes)
     printf(", %" PRId64 " of them on several devices as well", p->partitioned);
+  if (o->meshes) printf(", cut over processes %" PRId64 " times", p->cut);
   printf(", %" PRId64 " different, %" PRId64 " crashed\n", p->different, crashed);
   return p->different || crashed;
 }

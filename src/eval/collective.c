@@ -6,13 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/collective.h"
 #include "eval/fold.h"
 #include "ir/number.h"
-
-typedef struct group_list {
-  int64_t count, width;
-  int32_t *members; // [count][width], -1 pads a row at its end
-} group_list;
 
 // How the ids of replica_groups are read (StableHLO's process grouping).
 typedef enum id_kind { IDS_REPLICA, IDS_PARTITION, IDS_REPLICA_ALL_PARTITIONS, IDS_GLOBAL } id_kind;
@@ -52,7 +48,7 @@ static int64_t literal_i64(const vt_literal *l, int64_t i) {
 }
 
 // Rows of ids as given: [rows][width]; one row of all ids when there are none.
-static vt_status read_rows(const vt_op *op, int64_t ids, group_list *out) {
+static vt_status read_rows(const vt_op *op, int64_t ids, vt_group_list *out) {
   const vt_literal *l = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   bool given = l && l->type.rank == 2 && vt_type_elements(l->type) > 0;
   out->count = given ? l->type.dims[0] : 1;
@@ -70,9 +66,9 @@ static vt_status read_rows(const vt_op *op, int64_t ids, group_list *out) {
   return VT_OK;
 }
 
-static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
+static vt_status groups_of(const vt_op *op, int32_t devices, vt_group_list *out) {
   int32_t partitions, replicas;
-  group_list rows = {0};
+  vt_group_list rows = {0};
   id_kind kind = kind_of(op);
   counts_of(op, devices, &partitions, &replicas);
   int64_t ids = kind == IDS_GLOBAL ? devices : kind == IDS_PARTITION ? partitions : replicas;
@@ -104,7 +100,7 @@ static vt_status groups_of(const vt_op *op, int32_t devices, group_list *out) {
 // Groups along axes of a mesh: devices that differ only in those coordinates, counted major to
 // minor.
 static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices,
-                             group_list *out) {
+                             vt_group_list *out) {
   const vt_mesh *mesh = axes->mesh;
   int64_t size = mesh ? vt_mesh_size(mesh) : 0, width = 1;
   if (size != devices || axes->rank != 1) return vt_eval_invalid(op, "replica_group_mesh_axes");
@@ -116,7 +112,7 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
   }
   // One row per position whose coordinates along the axes are all 0; the rows of other positions
   // stay empty.
-  *out = (group_list){.count = size, .width = width};
+  *out = (vt_group_list){.count = size, .width = width};
   VT_TRY(vt_eval_scratch(size * width * 4, &out->members));
   for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
   for (int64_t place = 0; place < size; place++) {
@@ -131,6 +127,12 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
     out->members[base * width + index] = (int32_t)device;
   }
   return VT_OK;
+}
+
+vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) {
+  const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
+  bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
+  return by_axes ? mesh_groups(op, axes->shardings[0], devices, out) : groups_of(op, devices, out);
 }
 
 static void zero(vt_tensor t) {
@@ -152,56 +154,67 @@ static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_
                a, (char *)to.data + to_at * b[d] * bytes, b);
 }
 
-// Operand `index` of the op on all devices.
-typedef struct lane_set {
-  const vt_op *op;
-  vt_eval_state *state;
-  const vt_eval_env *env;
-  int32_t devices;
-  uint32_t index;
-  const vt_tensor *const *in;
-  vt_tensor *const *out;
-} lane_set;
+// Opens the fold of a reduction over `lanes` elements at a time.
+static vt_status open_fold(const vt_lane_set *s, const vt_tensor *in, int64_t lanes, vt_fold *out) {
+  vt_dtype dtype = in[s->index].type.dtype;
+  *out = (vt_fold){.inputs = 1, .types = {dtype}};
+  vt_eval_call call = {s->op, s->env, s->state, in, NULL};
+  if (s->op->code != VT_OP_CROSS_REPLICA_SUM)
+    return vt_fold_open(&call, s->op->regions[0], 1, lanes, out);
+  out->loop = vt_vec()->op[vt_vec_class_of(dtype)][VT_OP_ADD];
+  out->width = vt_vec_width_of(dtype);
+  if (vt_vec_is_narrow(dtype)) out->types[0] = VT_F32;
+  return VT_OK;
+}
 
-// The fold of the row's operands, in the operand's type, in memory to be freed.
-static vt_status reduce_row(const lane_set *s, int64_t width, const int32_t *row, void **out) {
-  vt_tensor first = s->in[row[0]][s->index];
-  int64_t n = vt_type_elements(first.type);
-  vt_fold fold = {.inputs = 1, .types = {first.type.dtype}};
-  vt_status st = VT_OK;
-  void *acc = NULL, *x = NULL;
-  vt_eval_call call = {s->op, s->env, s->state, s->in[row[0]], NULL};
-  if (s->op->code == VT_OP_CROSS_REPLICA_SUM) {
-    fold.loop = vt_vec()->op[vt_vec_class_of(first.type.dtype)][VT_OP_ADD];
-    fold.width = vt_vec_width_of(first.type.dtype);
-    if (vt_vec_is_narrow(first.type.dtype)) fold.types[0] = VT_F32;
-  } else {
-    VT_TRY_OUT(vt_fold_open(&call, s->op->regions[0], 1, n, &fold));
-  }
-  int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
-  if (bytes < (int64_t)vt_dtype_bytes(first.type.dtype))
-    bytes = (int64_t)vt_dtype_bytes(first.type.dtype);
-  VT_TRY_OUT(vt_eval_scratch(n * bytes, &acc));
-  VT_TRY_OUT(vt_eval_scratch(n * bytes, &x));
+// Folds n elements from `at` on into `to`. `acc` and `x` are scratch.
+static vt_status fold_block(const vt_lane_set *s, vt_fold *fold, int64_t width, const int32_t *row,
+                            int64_t at, int64_t n, void *acc, void *x, char *to) {
+  vt_dtype dtype = s->in[row[0]][s->index].type.dtype;
+  bool as_is = fold->types[0] == dtype;
+  size_t bytes = vt_dtype_bytes(dtype);
+  if (as_is) acc = to;
   for (int64_t i = 0; i < width && row[i] >= 0; i++) {
-    vt_tensor t = s->in[row[i]][s->index];
-    VT_TRY_OUT(vt_eval_convert_array(t.type.dtype, fold.types[0], n, t.data, i ? x : acc));
-    if (i) VT_TRY_OUT(vt_fold_combine(&fold, n, &acc, &x, &acc));
+    char *from = (char *)s->in[row[i]][s->index].data + at * (int64_t)bytes;
+    void *other = as_is && i ? from : i ? x : acc;
+    if (!as_is)
+      VT_TRY(vt_eval_convert_array(dtype, fold->types[0], n, from, other));
+    else if (!i)
+      memcpy(acc, from, (size_t)n * bytes);
+    if (i) VT_TRY(vt_fold_combine(fold, n, &acc, &other, &acc));
   }
-  if (fold.types[0] != first.type.dtype)
-    VT_TRY_OUT(vt_eval_convert_array(fold.types[0], first.type.dtype, n, acc, acc));
-  *out = acc;
-  acc = NULL;
-out:
+  return as_is ? VT_OK : vt_eval_convert_array(fold->types[0], dtype, n, acc, to);
+}
+
+// By blocks that stay in the cache while the members are added.
+vt_status vt_collective_fold(const vt_lane_set *s, int64_t width, const int32_t *row, void *to) {
+  enum { BLOCK = 1 << 14 };
+  vt_type type = s->in[row[0]][s->index].type;
+  int64_t n = vt_type_elements(type), block = n < BLOCK ? n : BLOCK;
+  vt_fold fold = {0};
+  void *acc = NULL, *x = NULL;
+  vt_status st = open_fold(s, s->in[row[0]], block, &fold);
+  int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
+  if (!st) st = vt_eval_scratch(block * bytes, &acc);
+  if (!st) st = vt_eval_scratch(block * bytes, &x);
+  for (int64_t at = 0; at < n && !st; at += block)
+    st = fold_block(s, &fold, width, row, at, n - at < block ? n - at : block, acc, x,
+                    (char *)to + at * (int64_t)vt_dtype_bytes(type.dtype));
   if (s->op->code != VT_OP_CROSS_REPLICA_SUM) vt_fold_close(&fold);
   free(acc);
   free(x);
   return st;
 }
 
+// The device's result is somebody else's to make.
+static bool is_elsewhere(const vt_lane_set *s, int32_t device) {
+  return s->only >= 0 && device != s->only;
+}
+
 // The member that sends, or keeps the sum: the first, or the one that the last operand gives for
 // each result, the same on all members.
-static vt_status root_of(const lane_set *s, int64_t width, const int32_t *row, int64_t *out_root) {
+static vt_status root_of(const vt_lane_set *s, int64_t width, const int32_t *row,
+                         int64_t *out_root) {
   int64_t members = 0, root = 0;
   while (members < width && row[members] >= 0) members++;
   for (int64_t i = 0; i < members && vt_attr_i64_or(s->op, VT_ATTR_HAS_DYNAMIC_ROOT, 0); i++) {
@@ -215,37 +228,51 @@ static vt_status root_of(const lane_set *s, int64_t width, const int32_t *row, i
   return VT_OK;
 }
 
-static vt_status run_reduction(const lane_set *s, int64_t width, const int32_t *row) {
-  void *sum = NULL;
-  int64_t root;
-  VT_TRY(root_of(s, width, row, &root));
-  VT_TRY(reduce_row(s, width, row, &sum));
-  vt_type type = s->in[row[0]][s->index].type;
-  for (int64_t i = 0; i < width && row[i] >= 0; i++) {
-    vt_tensor out = s->out[row[i]][s->index];
-    if (s->op->code == VT_OP_REDUCE_SCATTER) {
-      int64_t d = vt_attr_i64(s->op, VT_ATTR_SCATTER_DIMENSION);
-      if (d < 0 || d >= type.rank || (i + 1) * out.type.dims[d] > type.dims[d]) {
-        free(sum);
-        return vt_eval_invalid(s->op, "scatter_dimension");
-      }
-      copy_part((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
-    } else if (s->op->code == VT_OP_COLLECTIVE_REDUCE && i != root) {
-      zero(out);
-    } else if (vt_type_bytes(type)) {
-      memcpy(out.data, sum, (size_t)vt_type_bytes(type));
-    }
-  }
-  free(sum);
+// The member's part of the whole fold, along the dimension that is scattered.
+static vt_status scatter(const vt_lane_set *s, int64_t i, int32_t device, void *sum) {
+  vt_type type = s->in[device][s->index].type;
+  vt_tensor out = s->out[device][s->index];
+  int64_t d = vt_attr_i64(s->op, VT_ATTR_SCATTER_DIMENSION);
+  if (d < 0 || d >= type.rank || (i + 1) * out.type.dims[d] > type.dims[d])
+    return vt_eval_invalid(s->op, "scatter_dimension");
+  copy_part((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
   return VT_OK;
 }
 
-static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *row) {
+static vt_status run_scatter(const vt_lane_set *s, int64_t width, const int32_t *row) {
+  void *sum = NULL;
+  VT_TRY(vt_eval_scratch(vt_type_bytes(s->in[row[0]][s->index].type), &sum));
+  vt_status st = vt_collective_fold(s, width, row, sum);
+  for (int64_t i = 0; i < width && row[i] >= 0 && !st; i++)
+    if (!is_elsewhere(s, row[i])) st = scatter(s, i, row[i], sum);
+  free(sum);
+  return st;
+}
+
+static vt_status run_reduction(const vt_lane_set *s, int64_t width, const int32_t *row) {
+  if (s->op->code == VT_OP_REDUCE_SCATTER) return run_scatter(s, width, row);
+  int64_t root;
+  VT_TRY(root_of(s, width, row, &root));
+  void *sum = NULL; // in the first result that is made
+  for (int64_t i = 0; i < width && row[i] >= 0; i++) {
+    if (is_elsewhere(s, row[i])) continue;
+    vt_tensor out = s->out[row[i]][s->index];
+    if (s->op->code == VT_OP_COLLECTIVE_REDUCE && i != root)
+      zero(out);
+    else if (!sum)
+      VT_TRY(vt_collective_fold(s, width, row, sum = out.data));
+    else if (vt_type_bytes(out.type))
+      memcpy(out.data, sum, (size_t)vt_type_bytes(out.type));
+  }
+  return VT_OK;
+}
+
+static vt_status run_exchange(const vt_lane_set *s, int64_t width, const int32_t *row) {
   const vt_op *op = s->op;
   int64_t members = 0;
   while (members < width && row[members] >= 0) members++;
   for (int64_t i = 0; i < members; i++)
-    for (int64_t j = 0; j < members; j++) {
+    for (int64_t j = 0; j < members && !is_elsewhere(s, row[i]); j++) {
       vt_tensor from = s->in[row[j]][s->index], to = s->out[row[i]][s->index];
       if (op->code == VT_OP_ALL_GATHER) {
         int64_t d = vt_attr_i64(op, VT_ATTR_ALL_GATHER_DIM);
@@ -277,7 +304,7 @@ static vt_status run_exchange(const lane_set *s, int64_t width, const int32_t *r
 
 // Member i sends rows [offset, offset + size) of its operand to rows of its peer's output: parts
 // are numbered by peer, with any number of them per peer.
-static vt_status run_ragged(const lane_set *s, int64_t width, const int32_t *row) {
+static vt_status run_ragged(const vt_lane_set *s, int64_t width, const int32_t *row) {
   int64_t members = 0;
   while (members < width && row[members] >= 0) members++;
   for (int64_t i = 0; i < members; i++) {
@@ -285,7 +312,9 @@ static vt_status run_ragged(const lane_set *s, int64_t width, const int32_t *row
     int64_t parts = in[2].type.dims[0], from_rows = in[0].type.dims[0];
     if (parts % members) return vt_eval_invalid(s->op, "number of parts for these groups");
     for (int64_t p = 0; p < parts; p++) {
-      vt_tensor to = s->out[row[p / (parts / members)]][0];
+      int32_t target = row[p / (parts / members)];
+      if (is_elsewhere(s, target)) continue;
+      vt_tensor to = s->out[target][0];
       int64_t at[3], to_rows = to.type.dims[0];
       for (int k = 0; k < 3; k++) at[k] = vt_int_load(in[2 + k].type.dtype, in[2 + k].data, p);
       int64_t from_at = at[0], size = at[1], to_at = at[2];
@@ -301,29 +330,44 @@ static vt_status run_ragged(const lane_set *s, int64_t width, const int32_t *row
   return VT_OK;
 }
 
-static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *const *in,
-                             vt_tensor *const *out) {
+vt_status vt_collective_pairs(const vt_op *op, int32_t devices, vt_pair_list *out) {
   int32_t partitions, replicas;
   const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
+  int64_t rows = pairs && pairs->type.rank == 2 ? pairs->type.dims[0] : 0;
   counts_of(op, devices, &partitions, &replicas);
   bool by_partition = kind_of(op) == IDS_PARTITION;
   int32_t ids = by_partition ? partitions : replicas, others = by_partition ? replicas : partitions;
-  for (int32_t d = 0; d < devices; d++) zero(out[d][0]);
-  for (int64_t i = 0; pairs && pairs->type.rank == 2 && i < pairs->type.dims[0]; i++) {
+  *out = (vt_pair_list){0};
+  VT_TRY(vt_eval_scratch(rows * others * (int64_t)sizeof *out->pairs, &out->pairs));
+  for (int64_t i = 0; i < rows; i++) {
     int64_t from = literal_i64(pairs, 2 * i), to = literal_i64(pairs, 2 * i + 1);
-    if (from < 0 || to < 0 || from >= ids || to >= ids)
+    if (from < 0 || to < 0 || from >= ids || to >= ids) {
+      free(out->pairs);
       return vt_eval_invalid(op, "source_target_pairs");
+    }
     for (int32_t o = 0; o < others; o++) {
       int64_t a = by_partition ? o * partitions + from : from * partitions + o;
       int64_t b = by_partition ? o * partitions + to : to * partitions + o;
-      if (vt_type_bytes(in[a][0].type))
-        memcpy(out[b][0].data, in[a][0].data, (size_t)vt_type_bytes(in[a][0].type));
+      out->pairs[out->count++] = (vt_pair){(int32_t)a, (int32_t)b};
     }
   }
   return VT_OK;
 }
 
-static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
+static vt_status run_permute(const vt_op *op, int32_t devices, const vt_tensor *const *in,
+                             vt_tensor *const *out) {
+  vt_pair_list list;
+  VT_TRY(vt_collective_pairs(op, devices, &list));
+  for (int32_t d = 0; d < devices; d++) zero(out[d][0]);
+  for (int64_t i = 0; i < list.count; i++) {
+    vt_tensor from = in[list.pairs[i].from][0], to = out[list.pairs[i].to][0];
+    if (vt_type_bytes(from.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(from.type));
+  }
+  free(list.pairs);
+  return VT_OK;
+}
+
+vt_status vt_collective_row(const vt_lane_set *s, int64_t width, const int32_t *row) {
   int64_t root;
   switch ((int)s->op->code) {
   case VT_OP_ALL_GATHER:
@@ -332,6 +376,7 @@ static vt_status run_row(const lane_set *s, int64_t width, const int32_t *row) {
   case VT_OP_COLLECTIVE_BROADCAST:
     VT_TRY(root_of(s, width, row, &root));
     for (int64_t i = 0; i < width && row[i] >= 0; i++) {
+      if (is_elsewhere(s, row[i])) continue;
       vt_tensor from = s->in[row[root]][s->index], to = s->out[row[i]][s->index];
       if (vt_type_bytes(to.type)) memcpy(to.data, from.data, (size_t)vt_type_bytes(to.type));
     }
@@ -347,15 +392,12 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
                                 int32_t devices, const vt_tensor *const *in,
                                 vt_tensor *const *out) {
   if (op->code == VT_OP_COLLECTIVE_PERMUTE) return run_permute(op, devices, in, out);
-  const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
-  bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  group_list groups = {0};
-  vt_status st = by_axes ? mesh_groups(op, axes->shardings[0], devices, &groups)
-                         : groups_of(op, devices, &groups);
+  vt_group_list groups = {0};
+  vt_status st = vt_collective_groups(op, devices, &groups);
   bool outside_gets_zeros =
       op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
-    lane_set s = {op, state, env, devices, k, in, out};
+    vt_lane_set s = {op, state, env, k, -1, in, out};
     for (int32_t d = 0; d < devices; d++)
       if (outside_gets_zeros)
         zero(out[d][k]);
@@ -363,7 +405,7 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
         memcpy(out[d][k].data, in[d][1].data, (size_t)vt_type_bytes(out[d][k].type));
     for (int64_t g = 0; g < groups.count && !st; g++)
       if (groups.width && groups.members[g * groups.width] >= 0)
-        st = run_row(&s, groups.width, groups.members + g * groups.width);
+        st = vt_collective_row(&s, groups.width, groups.members + g * groups.width);
   }
   free(groups.members);
   return st;

@@ -2,6 +2,7 @@
 // collective_test.c - collectives over devices: how groups are specified, what each member gets,
 // who gets zeros.
 #include "eval/eval_support.h"
+#include "eval/loopback.h"
 #include "ir/sharding.h"
 
 enum { DEVICES = 4 };
@@ -30,6 +31,59 @@ static vt_op *collective(bench *b, vt_opcode code, int32_t rank, const int64_t *
   return op;
 }
 
+// ---- one device of several ----------------------------------------------------------------------
+
+typedef struct part {
+  pthread_t thread;
+  const vt_op *op;
+  vt_loopback_part loopback;
+  const vt_tensor *in;
+  vt_tensor *out;
+  vt_status st;
+} part;
+
+static void *run_part(void *user) {
+  part *p = user;
+  int32_t replicas = p->op->func->module->num_replicas;
+  vt_eval_env env = {.partition = p->loopback.place,
+                     .partition_count = DEVICES / replicas,
+                     .replica_count = replicas};
+  vt_meetings meetings = {&p->loopback, vt_loopback_meet};
+  p->st = vt_eval_collective_part(p->op, &env, DEVICES, p->in, p->out, &meetings);
+  if (p->st) vt_loopback_fail(p->loopback.all);
+  vt_loopback_forget(&p->loopback);
+  return NULL;
+}
+
+// Each device alone, meeting the others, has the bits that all of them together have.
+static void expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tensor *const *outs,
+                         const char *what) {
+  vt_loopback all;
+  part parts[DEVICES];
+  vt_loopback_open(&all);
+  for (int d = 0; d < DEVICES; d++) {
+    parts[d] = (part){.op = op, .loopback = {.all = &all, .place = d}, .in = ins[d]};
+    parts[d].out = calloc(op->result_count, sizeof *parts[d].out);
+    for (uint32_t r = 0; r < op->result_count; r++) {
+      parts[d].out[r] = (vt_tensor){outs[d][r].type, tensor_memory(outs[d][r].type)};
+      memset(parts[d].out[r].data, 0x5a, (size_t)vt_type_bytes(outs[d][r].type));
+    }
+    assert_int_equal(pthread_create(&parts[d].thread, NULL, run_part, &parts[d]), 0);
+  }
+  for (int d = 0; d < DEVICES; d++) {
+    pthread_join(parts[d].thread, NULL);
+    expect_ok(parts[d].st);
+    for (uint32_t r = 0; r < op->result_count; r++) {
+      size_t bytes = (size_t)vt_type_bytes(outs[d][r].type);
+      if (memcmp(parts[d].out[r].data, outs[d][r].data, bytes))
+        fail_msg("%s: device %d alone has another result", what, d);
+      free(parts[d].out[r].data);
+    }
+    free(parts[d].out);
+  }
+  vt_loopback_close(&all);
+}
+
 // Device d starts with first[d] + 0, 1, 2 ...; want[d] is its result. Frees the bench.
 static void expect_all(bench *b, const double *first, int64_t out_size, const double *want,
                        const char *what) {
@@ -44,6 +98,7 @@ static void expect_all(bench *b, const double *first, int64_t out_size, const do
     outs[d] = &out[d];
   }
   expect_ok(vt_eval_collective(b->op, DEVICES, ins, outs));
+  expect_parts(b->op, ins, outs, what);
   for (int d = 0; d < DEVICES; d++) {
     expect_numbers(out[d], (numbers){out_size, want + d * out_size}, 0, what);
     free(in[d].data);
@@ -410,6 +465,46 @@ static void refusals(void **state) {
   }
 }
 
+// Operands beyond what is given whole: each device folds its share, which need not divide.
+static void large_reductions(void **state) {
+  (void)state;
+  static const vt_dtype dtypes[] = {VT_F32, VT_BF16, VT_S8, VT_C64};
+  static const int64_t sizes[] = {40000, 20011, 100003};
+  uint64_t random = 1;
+  for (int t = 0; t < 4 * 3; t++) {
+    vt_dtype dtype = dtypes[t / 3];
+    int64_t dims[] = {sizes[t % 3]};
+    bench b = bench_new();
+    bool complex = dtype == VT_C64;
+    double *zeros = calloc((size_t)dims[0] * 2, sizeof *zeros);
+    operand(&b, dtype, 1, dims, (numbers){dims[0] * (complex ? 2 : 1), zeros});
+    free(zeros);
+    vt_op *op = make_one(&b, VT_OP_ALL_REDUCE, dtype, 1, dims, 1);
+    op->regions[0] = binary_region(&b, t % 2 && !complex ? VT_OP_MAXIMUM : VT_OP_ADD, dtype);
+    b.module->num_replicas = 1;
+    b.module->num_partitions = DEVICES;
+    vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+    vt_tensor in[DEVICES], out[DEVICES], *outs[DEVICES];
+    const vt_tensor *ins[DEVICES];
+    vt_dtype number = complex ? VT_F32 : dtype;
+    for (int d = 0; d < DEVICES; d++) {
+      in[d] = (vt_tensor){b.in[0].type, tensor_memory(b.in[0].type)};
+      out[d] = (vt_tensor){b.out[0].type, tensor_memory(b.out[0].type)};
+      int64_t parts = dims[0] * (complex ? 2 : 1);
+      for (int64_t i = 0; i < parts; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        vt_number_store(number, in[d].data, i, (double)(random >> 40) / 997 - 8000);
+      }
+      ins[d] = &in[d];
+      outs[d] = &out[d];
+    }
+    expect_ok(vt_eval_collective(op, DEVICES, ins, outs));
+    expect_parts(op, ins, outs, "large");
+    for (int d = 0; d < DEVICES; d++) free(in[d].data), free(out[d].data);
+    bench_free(&b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(group_forms),
@@ -420,6 +515,7 @@ int main(void) {
       cmocka_unit_test(refusals),
       cmocka_unit_test(ragged),
       cmocka_unit_test(dynamic_roots),
+      cmocka_unit_test(large_reductions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

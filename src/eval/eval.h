@@ -59,6 +59,12 @@ vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
                              const vt_tensor *const *operands,
                              vt_tensor *const *results) VT_CHECKED;
 
+// One collective for one device, env->partition of `device_count`; the others run elsewhere. Bits
+// as above. errors of `meetings`, too
+vt_status vt_eval_collective_part(const vt_op *op, const vt_eval_env *env, int32_t device_count,
+                                  const vt_tensor *operands, vt_tensor *results,
+                                  const vt_meetings *meetings) VT_CHECKED;
+
 // Runs a function once per device, in lockstep, so that collectives can run: args[device][param].
 // Uses the env's counts but ignores its partition and replica. Control flow that contains
 // collectives must branch alike on all devices.

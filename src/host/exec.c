@@ -124,8 +124,27 @@ static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *co
   return vt_eval_collective(step->op, (int32_t)count, body->operands, body->results);
 }
 
+// The other devices run in other processes.
+static vt_status run_part(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
+  vt_assert(count == 1);
+  if (!exec->run->meetings)
+    return vt_error(VT_FAILED_PRECONDITION, "a collective, and no other process is there");
+  vt_eval_env env = exec->env;
+  env.partition = frames[0]->index;
+  fill_tensors(step, frames[0], step->tensors);
+  return vt_eval_collective_part(step->op, &env, exec->program->options.device_count, step->tensors,
+                                 step->tensors + step->input_count, exec->run->meetings);
+}
+
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   int32_t devices = plan->program->options.device_count;
+  if (plan->program->options.only) {
+    step->run = run_part;
+    step->runner = "processes";
+    plan->collective = true;
+    return VT_OK;
+  }
   if (plan->frame_count == 1 && devices == 1) return vt_step_eval(plan, step);
   if (plan->frame_count != (uint32_t)devices)
     return vt_step_refuse(step, "a collective outside of a manual region");

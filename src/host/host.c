@@ -46,7 +46,8 @@ static double op_work(const vt_op *op, double limit) {
   double work = 0;
   for (uint32_t i = 0; i < op->result_count; i++)
     work += (double)vt_type_elements(op->results[i].type);
-  if (info->cost == VT_COST_FREE) work = 0;
+  // That of its body decides, so that a part of a program runs as all parts together do.
+  if (info->cost == VT_COST_FREE || op->code == VT_OP_MANUAL_COMPUTATION) work = 0;
   if (op->code == VT_OP_FFT) work *= FFT_WORK;
   if (vt_linalg_supports(op)) { // each element of a matrix meets a row of it
     vt_type matrix = op->operands[0]->type;

@@ -15,6 +15,9 @@ typedef struct vt_program vt_program;
 
 typedef struct vt_host_options {
   int32_t device_count; // positions of the device assignment (num_partitions), >= 1
+  // Not 0: the program is that of one of these devices, at this position plus one; the others run
+  // in other processes. Manual regions are not possible then.
+  int32_t only;
   bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
   // generated code and libraries also for programs too small to be worth it (tests)
@@ -48,6 +51,7 @@ typedef struct vt_run {
   // allocated by the caller the same way; results[i] == params[j] only if may_alias
   void *const *results;
   const vt_host_transfer *transfer; // NULL: programs with host transfers fail
+  const vt_meetings *meetings;      // with other processes; NULL: there are none
   // by parameter: equal numbers (not 0) mean equal contents, so values computed from it alone may
   // be kept for the next run; NULL: unknown
   const uint64_t *versions;

@@ -140,12 +140,13 @@ vt_status vt_executable_wrap(vt_executable *executable,
                              PJRT_Executable **out_executable) VT_CHECKED;
 void vt_executable_unwrap(PJRT_Executable *executable); // gives one reference back
 // Compiles what a client sent. errors as vt_executable_compile, and UNIMPLEMENTED for other formats
-vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
+vt_status vt_program_compile(const vt_slice *slice, const vt_split *split,
+                             const PJRT_Program *program, vt_bytes options,
                              PJRT_Executable **out_executable) VT_CHECKED;
 // Turns the bytes of vt_pjrt_Executable_Serialize back into an executable. errors INVALID_ARGUMENT,
 // FAILED_PRECONDITION
-vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes options,
-                                 PJRT_Executable **out_executable) VT_CHECKED;
+vt_status vt_program_deserialize(const vt_slice *slice, const vt_split *split, vt_bytes bytes,
+                                 vt_bytes options, PJRT_Executable **out_executable) VT_CHECKED;
 
 struct PJRT_LoadedExecutable {
   PJRT_Client *client;

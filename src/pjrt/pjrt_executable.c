@@ -110,6 +110,7 @@ void vt_executable_unwrap(PJRT_Executable *executable) {
 
 typedef struct compilation {
   const vt_slice *slice;
+  const vt_split *split;
   vt_bytes code, options;
   vt_executable *executable;
 } compilation;
@@ -132,6 +133,7 @@ static vt_status compile_read(void *user) {
                                      .own_arrays = !read.partitioned,
                                      .device_ids = read.device_count ? read.device_ids : NULL,
                                      .xla_flags = read.xla_flags.data,
+                                     .split = c->split,
                                      .bytes = c->options};
     vt_trace_span compile = {.line = VT_TRACE_COMPILES, .device = -1, .start_ns = vt_trace_now()};
     st = vt_executable_compile(c->slice, c->code, &options, &c->executable);
@@ -143,9 +145,9 @@ static vt_status compile_read(void *user) {
   return st;
 }
 
-static vt_status compile_bytes(const vt_slice *slice, vt_bytes code, vt_bytes options,
-                               PJRT_Executable **out_executable) {
-  compilation c = {.slice = slice, .code = code, .options = options};
+static vt_status compile_bytes(const vt_slice *slice, const vt_split *split, vt_bytes code,
+                               vt_bytes options, PJRT_Executable **out_executable) {
+  compilation c = {.slice = slice, .split = split, .code = code, .options = options};
   vt_attempt attempt;
   vt_status st = vt_attempt_run(&attempt, compile_read, &c);
   if (st) vt_executable_release(c.executable);
@@ -163,7 +165,8 @@ static bool is_known_format(const PJRT_Program *program) {
   return false;
 }
 
-vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program, vt_bytes options,
+vt_status vt_program_compile(const vt_slice *slice, const vt_split *split,
+                             const PJRT_Program *program, vt_bytes options,
                              PJRT_Executable **out_executable) {
   if (!program || !program->code) return vt_error(VT_INVALID_ARGUMENT, "no program to compile");
   if (!is_known_format(program))
@@ -171,12 +174,13 @@ vt_status vt_program_compile(const vt_slice *slice, const PJRT_Program *program,
                     "program format \"%.*s\"; vtpu takes \"mlir\", \"hlo\" and \"hlo_with_config\"",
                     (int)program->format_size, program->format);
   vt_bytes code = {(const uint8_t *)program->code, program->code_size};
-  return compile_bytes(slice, code, options, out_executable);
+  return compile_bytes(slice, split, code, options, out_executable);
 }
 
 vt_status vt_pjrt_Compile(PJRT_Compile_Args *args) {
   vt_bytes options = {(const uint8_t *)args->compile_options, args->compile_options_size};
-  return vt_program_compile(&args->topology->slice, args->program, options, &args->executable);
+  return vt_program_compile(&args->topology->slice, NULL, args->program, options,
+                            &args->executable);
 }
 
 // Serialised form: "vtpuexe1", then as 64-bit little-endian numbers the hash of the rest and of the
@@ -223,8 +227,8 @@ vt_status vt_pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args) {
   return VT_OK;
 }
 
-vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes options,
-                                 PJRT_Executable **out_executable) {
+vt_status vt_program_deserialize(const vt_slice *slice, const vt_split *split, vt_bytes bytes,
+                                 vt_bytes options, PJRT_Executable **out_executable) {
   if (bytes.size < CONTAINER_HEAD || memcmp(bytes.data, container_magic, 8))
     return vt_error(VT_INVALID_ARGUMENT, "not an executable that vtpu serialised");
   if (get_u64(bytes.data + 8) != container_hash(bytes.data, bytes.size))
@@ -237,7 +241,7 @@ vt_status vt_program_deserialize(const vt_slice *slice, vt_bytes bytes, vt_bytes
     return vt_error(VT_INVALID_ARGUMENT, "serialised executable: sizes do not add up");
   vt_bytes own = {bytes.data + CONTAINER_HEAD, (size_t)option_size};
   vt_bytes program = {bytes.data + CONTAINER_HEAD + option_size, (size_t)program_size};
-  return compile_bytes(slice, program, options.size ? options : own, out_executable);
+  return compile_bytes(slice, split, program, options.size ? options : own, out_executable);
 }
 
 vt_status vt_pjrt_Executable_Destroy(PJRT_Executable_Destroy_Args *args) {

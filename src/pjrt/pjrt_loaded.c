@@ -67,8 +67,9 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
 vt_status vt_pjrt_Client_Compile(PJRT_Client_Compile_Args *args) {
   PJRT_Executable *executable = NULL;
   vt_bytes options = {(const uint8_t *)args->compile_options, args->compile_options_size};
-  VT_TRY(vt_program_compile(vt_client_slice(args->client->client), args->program, options,
-                            &executable));
+  const vt_client *client = args->client->client;
+  VT_TRY(vt_program_compile(vt_client_slice(client), vt_client_split(client), args->program,
+                            options, &executable));
   vt_status st = vt_inspect_shardings(executable);
   if (st) {
     vt_executable_unwrap(executable);
@@ -88,8 +89,9 @@ vt_status vt_pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLo
   vt_bytes options = {(const uint8_t *)args->overridden_serialized_compile_options,
                       args->overridden_serialized_compile_options_size};
   if (!options.data) options.size = 0;
-  VT_TRY(
-      vt_program_deserialize(vt_client_slice(args->client->client), bytes, options, &executable));
+  const vt_client *client = args->client->client;
+  VT_TRY(vt_program_deserialize(vt_client_slice(client), vt_client_split(client), bytes, options,
+                                &executable));
   return vt_executable_load(args->client, executable, &args->loaded_executable);
 }
 

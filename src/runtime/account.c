@@ -74,7 +74,7 @@ static vt_least least_of(vt_executable *executable, vt_func *main) {
   vt_executable_info *info = &executable->info;
   const double padding = 64; // hardly an array takes more times its size
   const double held = 2;     // operands whole on every device, and their shards
-  vt_least least = find_least(executable, main, info->partitions, false);
+  vt_least least = find_least(executable, main, vt_executable_share(executable), false);
   set_least(info, &least);
   if (fits(executable, padding * held * (double)least.hbm * info->partitions)) return least;
   vt_least whole = find_least(executable, main, 1, true);

@@ -94,7 +94,11 @@ static vt_status create(const vt_slice *slice, const vt_join *join, vt_client **
   vt_executor_init(&client->executor);
   vt_activity_open(client);
   *out_client = client;
-  return VT_OK;
+  vt_status st = vt_client_set_split(client);
+  if (!st) return VT_OK;
+  *out_client = NULL;
+  vt_client_destroy(client);
+  return st;
 }
 
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
@@ -111,8 +115,9 @@ static const char *from_environment(void *user, const char *name) {
 // What decides the bits of results on this machine. Processes that differ in it do not compute
 // together: values that all of them hold would drift apart.
 static void describe_machine(char *out, size_t size) {
-  static const char *const settings[] = {"VTPU_CPU", "VTPU_MATMUL_PRECISION", "VTPU_EVALUATOR",
-                                         "VTPU_PARTITIONED", "VTPU_SKIP_PASSES"};
+  static const char *const settings[] = {"VTPU_CPU",         "VTPU_MATMUL_PRECISION",
+                                         "VTPU_EVALUATOR",   "VTPU_PARTITIONED",
+                                         "VTPU_SKIP_PASSES", "VTPU_SPLIT"};
   int n = snprintf(out, size, "%s, x86-64-v%d%s%s, %d threads",
                    __builtin_cpu_is("amd")     ? "AMD"
                    : __builtin_cpu_is("intel") ? "Intel"
@@ -166,6 +171,7 @@ void vt_client_release(vt_client *client) {
   for (int32_t i = 0; i < client->device_count; i++) // each buffer held the client
     vt_assert(!client->accounts[i].live && !client->accounts[i].in_use);
   pthread_mutex_destroy(&client->lock);
+  free((void *)(uintptr_t)client->split.process_of);
   free(client->accounts);
   free(client->devices);
   free(client);

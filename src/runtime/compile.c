@@ -248,8 +248,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));
   info->fingerprint = fingerprint(executable, *module);
-  vt_host_options host = {.device_count = info->partitions,
-                          .exact_dots = executable->options.exact_dots || exact_dots_wanted(),
+  vt_host_options host = {.exact_dots = executable->options.exact_dots || exact_dots_wanted(),
                           .evaluator_only = evaluator_wanted()};
   // replicas -> one program over all devices
   VT_TRY(vt_spmd_from_replicas(*module, own_arrays && !(*module)->mesh_count));
@@ -259,14 +258,18 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(describe(executable, *module));
   // VTPU_PARTITIONED: the module -> the program of one device, on all devices
   VT_TRY(partition(executable, *module));
+  // several processes: the module -> the part of this one
+  VT_TRY(vt_executable_cut(executable, module));
   // values that differ between devices -> an extra dimension
-  VT_TRY(vt_io_expand_partials(executable, *module));
+  if (executable->parts == 1) VT_TRY(vt_io_expand_partials(executable, *module));
+  host.device_count = executable->parts > 1 ? executable->parts : info->partitions;
+  host.only = executable->part;
   // the module -> an optimised one with the same results (passes/pipeline.def)
   if (!executable->unexecuted) VT_TRY(optimise(&host, *module));
   // the module -> the least HBM that it needs; more than a core has is an error
   VT_TRY(vt_executable_account(executable, *module));
   // the module -> time on the chip
-  info->roofline = vt_chip_roofline(&executable->slice, info->partitions, *module);
+  info->roofline = vt_chip_roofline(&executable->slice, vt_executable_share(executable), *module);
   // VTPU_EXECUTE=0: the module -> one that makes zeros
   if (executable->unexecuted) make_empty((*module)->main);
   // the module -> code for this machine
@@ -304,6 +307,8 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
   executable->options = *options;
   executable->own = own;
   executable->unexecuted = is_unexecuted();
+  vt_split_copy(options->split, vt_slice_devices(slice), &executable->arena, &executable->split);
+  executable->options.split = &executable->split;
   compiling c = {.program = program, .executable = executable};
   vt_attempt attempt;
   vt_clock_time begun = vt_clock_now();

@@ -78,6 +78,7 @@ static void release(vt_crossing *crossing) {
   if (atomic_fetch_sub(&crossing->refs, 1) != 1) return;
   for (int32_t i = 0; i < crossing->process_count; i++) vt_status_free(crossing->lost[i]);
   vt_answers_free(crossing);
+  vt_blocks_drop(crossing, NULL);
   pthread_cond_destroy(&crossing->changed);
   pthread_mutex_destroy(&crossing->lock);
   free(crossing->groups);
@@ -106,7 +107,7 @@ static struct vt_group *group_of(vt_crossing *crossing, uint64_t key) {
   void *grown = realloc(crossing->groups, (crossing->group_count + 1) * sizeof *crossing->groups);
   if (!grown) return NULL;
   crossing->groups = grown;
-  crossing->groups[crossing->group_count] = (struct vt_group){key, 0};
+  crossing->groups[crossing->group_count] = (struct vt_group){.key = key};
   return &crossing->groups[crossing->group_count++];
 }
 
@@ -126,12 +127,23 @@ static vt_status find_members(vt_launch *launch, const vt_client *client,
   return launch->count ? VT_OK : vt_error_no_memory();
 }
 
+bool vt_launch_is_over(const vt_crossing *crossing, const vt_word *word) {
+  for (size_t i = 0; i < crossing->group_count; i++)
+    if (crossing->groups[i].key == word->group) return word->number <= crossing->groups[i].over;
+  return false;
+}
+
 static vt_status gone(const vt_crossing *crossing, int32_t process, const vt_executable_info *info,
                       uint64_t number) {
   return vt_error(vt_status_code(crossing->lost[process]),
                   "%s (%s, launch %" PRIu64 "). The other processes cannot continue; restart the "
                   "job from its last checkpoint",
                   vt_status_message(crossing->lost[process]), info->name, number);
+}
+
+vt_status vt_launch_gone(const vt_launch *launch, int32_t process, const char *name) {
+  vt_executable_info info = {.name = name};
+  return gone(launch->crossing, process, &info, launch->number);
 }
 
 static uint64_t variant_of(const vt_executable *executable) {
@@ -158,6 +170,7 @@ static vt_status enter(vt_crossing *crossing, vt_launch *found, vt_run_job *job,
   launch->count = found->count;
   found->members = NULL;
   launch->job = job;
+  launch->name = info->name; // of the job's executable, which outlives its run
   launch->variant = variant_of(job->executable);
   launch->words_missing = launch->count; // ours is the last to count
   for (const vt_said *said = launch->said; said; said = said->next) launch->words_missing--;
@@ -381,6 +394,8 @@ static bool expects(void *user, int32_t from, vt_bytes head, uint64_t size) {
     expected = vt_array_fits(crossing, from, &word, size);
   else if (word.kind == VT_WORD_ANSWER)
     expected = launch ? launch->job != NULL : is_past(crossing, &word);
+  else if (word.kind == VT_WORD_BLOCK || word.kind == VT_WORD_READY)
+    expected = vt_block_fits(crossing, from, &word, size);
   pthread_mutex_unlock(&crossing->lock);
   return expected;
 }
@@ -438,8 +453,10 @@ static void message(void *user, int32_t from, vt_bytes head, vt_bytes body) {
   if (word.kind == VT_WORD_FAILURE && known)
     spoil(launch, vt_error((vt_code)word.code, "%s: %.*s", vt_peers_name(crossing->peers, from),
                            (int)word.text.size, (const char *)word.text.data));
-  if (word.kind == VT_WORD_ANSWER || (word.kind == VT_WORD_FAILURE && !known))
-    vt_answer_take(crossing, from, &word, body);
+  bool failed = word.kind == VT_WORD_FAILURE && !known && !vt_launch_is_over(crossing, &word);
+  if (word.kind == VT_WORD_ANSWER || failed) vt_answer_take(crossing, from, &word, body);
+  if (word.kind == VT_WORD_BLOCK || word.kind == VT_WORD_READY)
+    vt_block_take(crossing, from, &word, body);
   pthread_mutex_unlock(&crossing->lock);
   if (heard) {
     hear(heard);

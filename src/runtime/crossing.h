@@ -26,6 +26,7 @@ struct vt_launch {
   uint64_t variant;
   vt_said *said;
   int32_t words_missing; // of others, and one for ours
+  const char *name;      // of the program
   bool started, decided, over, late;
   int64_t parts_missing, sends_missing;
   uint8_t *came; // [param][position]: parts that are here; NULL = none
@@ -41,6 +42,16 @@ typedef struct vt_answer { // of a host callback of another process
   uint8_t bytes[];
 } vt_answer;
 
+// The blocks of the meeting in which the executor waits, of any size.
+typedef struct vt_expected {
+  uint64_t group, number;
+  int32_t count;
+  const int32_t *from;
+  const uint64_t *meeting;
+  const size_t *size;
+} vt_expected;
+typedef struct vt_block vt_block;
+
 struct vt_crossing {
   atomic_int refs;
   atomic_bool closed; // nothing may be sent
@@ -53,10 +64,13 @@ struct vt_crossing {
   vt_launch *launches; // oldest first
   struct vt_group {
     uint64_t key, number; // of the last run
+    uint64_t over;        // the last one in which processes met, or called, that has ended
   } *groups;
   size_t group_count;
   vt_status *lost; // [process] it is gone
   vt_answer *answers, **last_answer;
+  vt_block *blocks;              // that have come
+  const vt_expected *expected;   // NULL: the executor is in no meeting
   struct vt_transfer *transfers; // single arrays, in order
   double progress;               // when something last came or ended
 };
@@ -67,6 +81,10 @@ void vt_launch_send(const vt_launch *launch, int32_t to, const vt_word *word);
 // With the lock held. The end of a run's exchange: true = hand it on, after unlocking.
 bool vt_launch_ends(vt_launch *launch);
 void vt_launch_hand_on(vt_launch *launch); // and releases the list's reference
+
+// With the lock held: the run that a word is about has ended here.
+bool vt_launch_is_over(const vt_crossing *crossing, const vt_word *word);
+vt_status vt_launch_gone(const vt_launch *launch, int32_t process, const char *name) VT_CHECKED;
 
 // crossing_parts.c
 typedef struct vt_parcel vt_parcel; // a part on its way to those who lack it
@@ -81,6 +99,12 @@ vt_status vt_part_take(vt_launch *launch, const vt_word *word, vt_bytes body) VT
 // crossing_calls.c
 void vt_answer_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body);
 void vt_answers_free(vt_crossing *crossing);
+vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch); // borrowed
+
+// crossing_blocks.c; with the lock held. NULL launch: all
+bool vt_block_fits(vt_crossing *crossing, int32_t from, const vt_word *word, uint64_t size);
+void vt_block_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body);
+void vt_blocks_drop(vt_crossing *crossing, const vt_launch *launch);
 
 // crossing_transfers.c
 bool vt_array_fits(vt_crossing *crossing, int32_t from, const vt_word *word, uint64_t size);

@@ -54,6 +54,13 @@ static vt_answer **find(vt_crossing *crossing, const vt_launch *launch, int32_t 
   return NULL;
 }
 
+// What another process said of the end of a run. With the lock held.
+vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch) {
+  for (const vt_answer *a = crossing->answers; a; a = a->next)
+    if (a->error && a->group == launch->group && a->number == launch->number) return a->error;
+  return VT_OK;
+}
+
 // With the lock held.
 static vt_status use_answer(const vt_answer *answer, vt_type type, void *data) {
   size_t size = (size_t)vt_type_bytes(type);
@@ -166,5 +173,8 @@ void vt_launch_over(vt_launch *launch, vt_status error) {
       take_off(crossing, at);
     else
       at = &(*at)->next;
+  for (size_t i = 0; i < crossing->group_count; i++)
+    if (crossing->groups[i].key == launch->group) crossing->groups[i].over = launch->number;
+  vt_blocks_drop(crossing, launch);
   pthread_mutex_unlock(&crossing->lock);
 }

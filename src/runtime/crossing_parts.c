@@ -11,7 +11,7 @@
 #include "runtime/crossing.h"
 
 bool vt_io_crosses(const vt_io *io) {
-  return io->type.dtype != VT_TOKEN && (!io->replicated || io->owner >= 0);
+  return io->type.dtype != VT_TOKEN && !io->within && (!io->replicated || io->owner >= 0);
 }
 
 // ---- who has what -------------------------------------------------------------------------------

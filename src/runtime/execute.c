@@ -135,10 +135,17 @@ static vt_status job_program(vt_run_job *job) {
     shared = vt_launch_calls(&calls);
     run.transfer = &shared;
   }
+  vt_crossing_meetings meetings;
+  bool meets = job->launch && job->executable->parts > 1;
+  if (meets) {
+    VT_TRY(vt_launch_meetings(job->launch, &meetings));
+    run.meetings = &meetings.calls;
+  }
   vt_run_observer observer = atomic_load_explicit(&run_observer, memory_order_acquire);
   int64_t start = observer ? now_ns() : 0;
   uint64_t begun = vt_activity_begin();
   vt_status st = vt_program_run(job->executable->program, &run);
+  if (meets) vt_launch_meetings_end(&meetings);
   vt_activity_end(begun, job->executable->info.roofline.seconds);
   if (observer) observer(&job->executable->info, job->device, start, now_ns());
   return st ? vt_status_wrap(st, "%s", job->executable->info.name) : VT_OK;
@@ -153,7 +160,8 @@ static void job_run(vt_job *base) {
   if (job->executable->unexecuted)
     vt_activity_end(vt_activity_begin(), job->executable->info.roofline.seconds);
   if (!st && job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
-  if (job->launch && job->executable->transfers) vt_launch_over(job->launch, st);
+  if (job->launch && (job->executable->transfers || job->executable->parts > 1))
+    vt_launch_over(job->launch, st);
   // Memory that only this run held is freed before anybody is notified: the next run finds it in
   // the pool.
   for (uint32_t p = 0; p < job->param_count; p++) {
@@ -432,7 +440,8 @@ static vt_status prepare_results(const call *c, vt_run_job *job) {
     const vt_io *io = &c->info->results[r];
     job->results[r] = vt_storage_create(io->type, io->partials, job->done);
     if (!job->results[r]) return vt_error_no_memory();
-    if (job->launch) job->results[r]->agreed = vt_launch_agreed(job->launch, 2 * (uint64_t)r);
+    if (job->launch && !io->cut)
+      job->results[r]->agreed = vt_launch_agreed(job->launch, 2 * (uint64_t)r);
     for (int32_t row = 0; row < c->here; row++) {
       vt_device *device = &c->client->devices[call_device(c, row)];
       int32_t d = position_of(c, row);

@@ -14,6 +14,8 @@ typedef enum vt_word_kind {
   VT_WORD_PART,
   VT_WORD_FAILURE,
   VT_WORD_ANSWER, // of a host callback
+  VT_WORD_BLOCK,  // of a collective: index = the meeting
+  VT_WORD_READY,  // for a large block
   VT_WORD_WANT,   // a single array (crossing_transfers.c)
   VT_WORD_ARRAY,
   VT_WORD_NO_ARRAY // it is an error

@@ -168,6 +168,15 @@ void vt_fill_destroy(vt_fill *fill);                 // abandons the fill; accep
 vt_status vt_fill_from(vt_fill *fill, vt_buffer *source) VT_CHECKED;
 
 // Executables -------------------------------------------------------------------------------------
+// Into how many parts programs are cut, and which part runs here: the devices of one process make
+// one. One part: programs run whole.
+typedef struct vt_split {
+  int32_t count, process;    // process: the one that runs here; -1 = all do
+  const int32_t *process_of; // [device of the slice]
+} vt_split;
+// Lives as long as the client.
+const vt_split *vt_client_split(const vt_client *client);
+
 typedef struct vt_executable_options {
   int32_t replicas;           // 0 = as the program says
   int32_t partitions;         // devices that run one together; 0 = as the program says
@@ -177,6 +186,7 @@ typedef struct vt_executable_options {
   const int32_t *device_ids;  // [replicas * partitions]; NULL = 0, 1, 2 ...
   vt_bytes bytes;             // as the framework sent them; kept
   const char *xla_flags;      // among them, "--name=value" with spaces between; NULL = none
+  const vt_split *split;      // copied; NULL = runs whole
   bool exact_dots;            // DEFAULT precision is f32; also if VTPU_MATMUL_PRECISION is float32
 } vt_executable_options;
 
@@ -199,6 +209,9 @@ typedef struct vt_io {
   bool donated;       // parameter: the caller may not use it again
   const char *layout; // minor-to-major "{1,0}"
   bool custom_layout; // not the default
+  // Of a program that is cut over processes: `type` is what the devices of this process hold
+  // together, and offsets are within that; `cut`: it is not all of the array.
+  bool within, cut;
 } vt_io;
 
 typedef struct vt_inspection {

@@ -87,12 +87,14 @@ struct vt_client {
   bool parted;          // its replicas no longer run programs that meet; guarded by lock
   atomic_bool closed;   // no more runs
   int32_t process, process_count, here_count; // devices of this process
-  vt_crossing *crossing;                      // to other processes; NULL = there are none
+  vt_split split;
+  vt_crossing *crossing; // to other processes; NULL = there are none
   pthread_mutex_t lock;
   vt_executor executor;
 };
 
 void vt_client_retain(vt_client *client);
+vt_status vt_client_set_split(vt_client *client) VT_CHECKED; // VTPU_SPLIT (cut.c)
 void vt_client_release(vt_client *client);
 
 void vt_executor_init(vt_executor *executor);
@@ -152,6 +154,9 @@ struct vt_executable {
   bool unexecuted;             // so it is here, as nobody wants its results
   bool manual;                 // has manual computations: devices may read their own values
   vt_executable_options options;
+  vt_split split;
+  int32_t parts; // that the program is cut into; 1 = it is whole
+  int32_t part;  // the one that runs here, plus one; 0 = all do
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
   const bool *own;             // of this one; NULL = none
@@ -243,7 +248,16 @@ typedef struct vt_crossing_calls {
   const vt_host_transfer *inner;
 } vt_crossing_calls;
 vt_host_transfer vt_launch_calls(vt_crossing_calls *calls);
-// The run is over; with an error, others that wait for an answer learn it.
+// The collectives of a program that is cut over processes. `calls` lives in `out`.
+typedef struct vt_crossing_meetings {
+  vt_meetings calls;
+  vt_launch *launch;
+  uint64_t *met;         // [process] how often in this run
+  struct vt_block *held; // of the last meeting
+} vt_crossing_meetings;
+vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) VT_CHECKED;
+void vt_launch_meetings_end(vt_crossing_meetings *meetings);
+// The run is over; with an error, others that wait for an answer or a block learn it.
 void vt_launch_over(vt_launch *launch, vt_status error);
 
 // Reads "{0,1}" or "{0,1:T(8,128)}" as a permutation of the dimensions, minor to major.
@@ -258,8 +272,17 @@ vt_status vt_io_partition(vt_executable *executable, const vt_module *module, vt
                           vt_io *results) VT_CHECKED;
 // Represents values that differ between devices in the module, and fills partials.
 vt_status vt_io_expand_partials(vt_executable *executable, vt_module *module) VT_CHECKED;
+// Replaces the module by its part for this process, where that can be. (cut.c) errors
+// RESOURCE_EXHAUSTED
+vt_status vt_executable_cut(vt_executable *executable, vt_module **module) VT_CHECKED;
+void vt_split_copy(const vt_split *split, int32_t device_count, vt_arena *arena, vt_split *out);
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
+// The devices among which the work of its module is divided.
+static inline int32_t vt_executable_share(const vt_executable *executable) {
+  int32_t parts = executable->part ? executable->parts : 1;
+  return executable->info.partitions / parts;
+}
 void vt_executable_sums(vt_executable_info *info); // of arguments, results and what they share
 // The estimate for the program of one device, in `arena`; NULL = that is not known, only the least.
 void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *arena,

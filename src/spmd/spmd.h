@@ -139,6 +139,13 @@ typedef struct vt_partition_options {
 vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                             const vt_partition_options *options) VT_CHECKED;
 
+// Turns an annotated program over devices into one over the processes that have them, annotated
+// too: what the devices of a process hold together is one part. process_of: by device; each process
+// has as many. errors UNIMPLEMENTED: meshes or values for which that is not so; the module is then
+// of no use
+vt_status vt_spmd_by_processes(vt_module *module, int32_t device_count, const int32_t *process_of,
+                               int32_t process_count) VT_CHECKED;
+
 // Makes a partitioned program one on whole arrays again: main is one manual computation over all
 // devices, which runs in lockstep. `whole` is the main that vt_spmd_partition took; parameters and
 // results are as it has them.

@@ -208,8 +208,8 @@ void vt_boot_write_hosts(const vt_boot *b, const char *root) {
   vt_boot_write(path, text, 0644);
 }
 
-// One list for logins by sshd (SetEnv) and for shells (profile.d). At level 1 the files are within
-// reach of other workers' users, who may not read the cookie; shells there read the host's profile.
+// One list for logins by sshd (SetEnv) and for shells (profile.d). At level 1 other workers' users
+// can reach the files, so that the one that all may read has no cookie there: logins bring it.
 void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
                         const vt_variable *variables, size_t count) {
   char hostnames[8192] = "", path[600], ssh[12288], profile[12288], worker[16], search[700];
@@ -236,6 +236,7 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
     if (!*v->value) continue;
     s +=
         snprintf(ssh + s, sizeof ssh - (size_t)s, "%s %s=%s", s ? "" : "SetEnv", v->name, v->value);
+    if (b->level == 1 && v->value == b->cookie) continue;
     p += snprintf(profile + p, sizeof profile - (size_t)p, "export %s='%s'\n", v->name, v->value);
   }
   char config[16384];
@@ -251,8 +252,7 @@ void vt_boot_write_sshd(const vt_boot *b, const char *root, const char *more,
   unlink(path); // one of an earlier boot keeps its mode
   vt_boot_write(path, config, 0600);
   snprintf(path, sizeof path, "%s/etc/profile.d/vtpu.sh", root);
-  unlink(path);
-  vt_boot_write(path, profile, b->level == 1 ? 0600 : 0644);
+  vt_boot_write(path, profile, 0644);
 }
 
 // Where processes report how busy the chips are (base/activity.h), the id of this boot, and how the

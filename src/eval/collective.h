@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// collective.h - shared by collective.c (all devices in one run) and collective_part.c (one).
+#ifndef VT_EVAL_COLLECTIVE_H
+#define VT_EVAL_COLLECTIVE_H
+
+#include "eval/kernel.h"
+
+typedef struct vt_group_list {
+  int64_t count, width;
+  int32_t *members; // [count][width], -1 pads a row at its end; to be freed
+} vt_group_list;
+
+typedef struct vt_pair {
+  int32_t from, to;
+} vt_pair;
+typedef struct vt_pair_list {
+  int64_t count;
+  vt_pair *pairs; // to be freed
+} vt_pair_list;
+
+// Operand `index` of the op on all devices of a row.
+typedef struct vt_lane_set {
+  const vt_op *op;
+  vt_eval_state *state;
+  const vt_eval_env *env;
+  uint32_t index;
+  int32_t only; // the device whose results are made; -1 = all
+  const vt_tensor *const *in;
+  vt_tensor *const *out;
+} vt_lane_set;
+
+// Rows of device positions; the pairs of a permute.
+vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) VT_CHECKED;
+vt_status vt_collective_pairs(const vt_op *op, int32_t devices, vt_pair_list *out) VT_CHECKED;
+// Runs the op for the devices of a row.
+vt_status vt_collective_row(const vt_lane_set *set, int64_t width, const int32_t *row) VT_CHECKED;
+// The fold of the row's operands in the order of the row, in the operand's type. `to` is none of
+// them.
+vt_status vt_collective_fold(const vt_lane_set *set, int64_t width, const int32_t *row,
+                             void *to) VT_CHECKED;
+
+#endif
