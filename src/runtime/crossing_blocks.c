@@ -149,8 +149,10 @@ static vt_block **find_block(const meeting *m, int32_t i, bool ready) {
 }
 
 // Takes what has come, and sends what is asked for. With the lock held, which is released to send.
-static bool proceed(meeting *m) {
+// *out_again: more may have come meanwhile.
+static bool proceed(meeting *m, bool *out_again) {
   bool complete = true;
+  *out_again = false;
   for (int32_t i = 0; i < m->meet->count; i++) {
     vt_block **at = find_block(m, i, false);
     vt_block *block = *at;
@@ -173,7 +175,7 @@ static bool proceed(meeting *m) {
     pthread_mutex_unlock(&m->crossing->lock);
     send(m->launch, m->process[i], VT_WORD_BLOCK, m->number[i], body);
     pthread_mutex_lock(&m->crossing->lock);
-    complete = false; // more may have come meanwhile
+    *out_again = true;
   }
   return complete;
 }
@@ -181,8 +183,9 @@ static bool proceed(meeting *m) {
 // With the lock held.
 static vt_status wait(meeting *m) {
   double start = vt_crossing_now();
-  bool said = false;
-  while (!proceed(m)) {
+  bool said = false, again = false;
+  while (!proceed(m, &again)) {
+    if (again) continue;
     double waited = vt_crossing_now() - start;
     const vt_status failed = vt_answer_failure(m->crossing, m->launch);
     if (failed) return vt_status_copy(failed);
@@ -195,12 +198,10 @@ static vt_status wait(meeting *m) {
                waited);
       said = said || waited > SAY_AFTER_S;
     }
-    vt_block *before = m->crossing->blocks;
     struct timespec soon;
     clock_gettime(CLOCK_MONOTONIC, &soon);
     soon.tv_sec++;
-    if (before == m->crossing->blocks)
-      pthread_cond_timedwait(&m->crossing->changed, &m->crossing->lock, &soon);
+    pthread_cond_timedwait(&m->crossing->changed, &m->crossing->lock, &soon);
   }
   return VT_OK;
 }
