@@ -10,14 +10,14 @@
 #include <stdlib.h>
 
 void vt_hbm_put_size(vt_text *text, int64_t bytes) {
-  static const char units[] = "BKMGT";
-  double value = (double)bytes;
+  static const char units[] = "KMGT";
   int unit = 0;
-  while (value >= 1024 && unit < 4) value /= 1024, unit++;
-  if (unit == 0)
+  if (bytes < 1024) {
     vt_text_printf(text, "%lldB", (long long)bytes);
-  else
-    vt_text_printf(text, "%.2f%c", value, units[unit]);
+    return;
+  }
+  for (; bytes >= 1024 * 1024 && unit < 3; unit++) bytes /= 1024;
+  vt_text_printf(text, "%.*f%c", unit ? 2 : 1, (double)bytes / 1024, units[unit]);
 }
 
 enum { LARGEST = 10 };

@@ -201,7 +201,7 @@ static void hbm_is_taken_and_given_back_exactly(void **state) {
                                      "{2,1,0}", &c); // as requested: a tile for each element
   assert_int_equal(vt_status_code(st), VT_RESOURCE_EXHAUSTED);
   assert_non_null(strstr(vt_status_message(st), "f32[9,33]{1,0:T(8,128)}"));
-  assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 6.84K"));
+  assert_non_null(strstr(vt_status_message(st), "Extra memory due to padding: 6.8K"));
   vt_status_free(st);
   vt_buffer_destroy(a);
   vt_buffer_destroy(b);
