@@ -28,7 +28,7 @@ vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
 struct vt_prediction;
 struct vt_padding_advice;
 // A prediction as a page of HTML that refers to nothing outside (predict_page.c), and as a trace
-// for Perfetto and chrome://tracing (predict_trace.c), or for XProf (predict_xspace.c). errors:
+// for Perfetto and chrome://tracing (predict_trace.c), or for XProf (likewise). errors:
 // those of the file
 vt_status vt_cli_write_page(const struct vt_prediction *prediction,
                             const struct vt_padding_advice *advice, const vt_slice *slice,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict_trace.c - a prediction in the trace event format, which Perfetto and chrome://tracing
-// show. A loop's trips are drawn one behind the other as one: what runs in it takes all their time.
+// predict_trace.c - a prediction as a profile for XProf (runtime/xspace.c), and in the trace event
+// format, which Perfetto and chrome://tracing show. A loop's trips are drawn one behind the other
+// as one: what runs in it takes all their time.
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/predict_view.h"
+#include "runtime/predict.h"
+#include "runtime/xspace.h"
 
 enum { KERNELS = 1, LOOPS, COLLECTIVES };
 
@@ -48,5 +51,16 @@ vt_status vt_cli_write_trace(const vt_prediction *prediction, const vt_slice *sl
   if (!text) return vt_error(VT_RESOURCE_EXHAUSTED, "%s: out of memory", path);
   vt_status st = vt_file_write(path, text, strlen(text));
   free(text);
+  return st;
+}
+
+vt_status vt_cli_write_xspace(const vt_prediction *prediction, const vt_slice *slice,
+                              const char *program, const char *path) {
+  vt_text space = {0};
+  vt_xspace_run run = {program, program, prediction, 0, prediction->timing.seconds};
+  vt_xspace_put_device(&space, slice, 0, 0, &run, 1);
+  vt_xspace_put_host(&space, slice->name);
+  vt_status st = vt_file_write(path, space.data, space.size);
+  vt_text_free(&space);
   return st;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict_view.h - where the kernels of a prediction are drawn.
+// predict_view.h - the parts of a prediction's page.
 #ifndef VT_CLI_PREDICT_VIEW_H
 #define VT_CLI_PREDICT_VIEW_H
 
@@ -8,15 +8,6 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "runtime/predict.h"
-
-typedef struct vt_view_span {
-  const vt_span *span;
-  double start, seconds; // of all its runs, within the time of the loops around it
-  bool loop, collective;
-} vt_view_span;
-
-// One for each span, in order. (predict_page.c)
-vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena);
 
 // The name of an operator, as the user's tree has it, and its line. (predict_page.c)
 void vt_cli_put_place(vt_text *out, const vt_op *op, const char *otherwise);

@@ -131,6 +131,7 @@ struct PJRT_Executable {
   size_t *result_dim_sizes;
   char fingerprint[17];
   PJRT_NamedValue costs[VT_COST_PROPERTIES];
+  bool predicted; // the costs hold what the time model says, or it has nothing to say
   size_t cost_count;
   pthread_mutex_t text_lock;
   vt_text text; // the optimised program, printed on first demand

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
+#include "runtime/predict.h"
 
 static void fill_lists(PJRT_Executable *executable, const vt_io *ios, size_t count,
                        vt_io_lists *lists) {
@@ -277,7 +278,23 @@ vt_status vt_pjrt_Executable_SizeOfGeneratedCodeInBytes(
   return VT_OK;
 }
 
+// What the time model says, at the first call; a program that it refuses is without it.
+static void add_prediction(PJRT_Executable *executable) {
+  const vt_prediction *p;
+  vt_status st = vt_executable_predict(executable->executable, &p);
+  vt_lock(&executable->text_lock);
+  if (!st && !executable->predicted) {
+    put_cost(executable, "predicted_seconds", p->timing.seconds);
+    put_cost(executable, "predicted_usd", p->usd);
+    put_cost(executable, "predicted_mfu", p->mfu);
+  }
+  executable->predicted = true;
+  vt_unlock(&executable->text_lock);
+  vt_status_free(st);
+}
+
 vt_status vt_pjrt_Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args *args) {
+  add_prediction(args->executable);
   args->properties = args->executable->costs;
   args->num_properties = args->executable->cost_count;
   return VT_OK;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // pjrt_profiler.c - extension Profiler: what ran between start and stop, as an XSpace message.
 //
-// There is one plane per device that did something, with a line of the programs that ran there and
-// one of what clients track, and a host plane with the compilations. Times are those of this
-// machine; the time a real chip would need for a program, by the model of src/chip, is in the
-// statistics of its events. The framework adds the spans of its own host threads.
+// There is one plane per device that ran something, as the slice would have run it: a program
+// begins when it began here, or when the one before it is done, and lasts as long as predicted,
+// with its kernels. What took place on this machine is on a host plane: runs, compilations, and
+// what clients track on devices. The framework adds the spans of its own host threads.
 //
 // The interface has no version other than the size of its table: 80 bytes is the form of PJRT
 // 0.112.
@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "pjrt/objects.h"
 #include "pjrt/proto.h"
+#include "runtime/xspace.h"
 
 typedef struct span {
   vt_trace_span base; // name points into the arena of the recording
@@ -28,6 +29,13 @@ typedef struct name {
   double flops, bytes, seconds; // of programs
 } name;
 
+// A run of a program, on one device of it.
+typedef struct device_run {
+  vt_executable *executable;
+  int32_t device;
+  int64_t start_ns;
+} device_run;
+
 struct PLUGIN_Profiler {
   PLUGIN_Profiler *next; // of those recording
   bool recording;
@@ -36,6 +44,8 @@ struct PLUGIN_Profiler {
   VT_ARRAY(span) spans;
   VT_ARRAY(name) names;
   vt_map numbers; // text -> number
+  VT_ARRAY(device_run) runs;
+  VT_ARRAY(vt_executable *) programs; // of the runs, retained
   vt_text message;
 };
 
@@ -79,19 +89,48 @@ void vt_trace_add(const vt_trace_span *added) {
   vt_unlock(&lock);
 }
 
-static void run_over(const vt_executable_info *info, int32_t device, int64_t start_ns,
-                     int64_t end_ns) {
-  vt_trace_span run = {.line = VT_TRACE_PROGRAMS,
-                       .name = info->name,
-                       .start_ns = start_ns,
-                       .end_ns = end_ns,
-                       .flops = info->roofline.flops,
-                       .bytes = info->roofline.bytes,
-                       .seconds = info->roofline.seconds};
-  for (int32_t d = 0; d < info->partitions; d++) {
-    run.device = device >= 0 ? device : info->device_ids[d];
-    vt_trace_add(&run);
+typedef struct run_seen {
+  vt_executable *executable;
+  int32_t device;
+  int64_t start_ns;
+} run_seen;
+
+static vt_status add_runs(void *user) {
+  const run_seen *seen = user;
+  const vt_executable_info *info = vt_executable_get(seen->executable);
+  for (PLUGIN_Profiler *p = recordings; p; p = p->next) {
+    if (p->host_only) continue;
+    bool known = false;
+    for (size_t i = 0; i < p->programs.size && !known; i++)
+      known = p->programs.data[i] == seen->executable;
+    if (!known) {
+      vt_array_push(&p->programs, seen->executable);
+      vt_executable_retain(seen->executable);
+    }
+    for (int32_t d = 0; d < (seen->device >= 0 ? 1 : info->partitions); d++) {
+      device_run run = {seen->executable, seen->device >= 0 ? seen->device : info->device_ids[d],
+                        seen->start_ns};
+      vt_array_push(&p->runs, run);
+    }
   }
+  return VT_OK;
+}
+
+static void run_over(vt_executable *executable, int32_t device, int64_t start_ns, int64_t end_ns) {
+  const vt_executable_info *info = vt_executable_get(executable);
+  vt_trace_span here = {.device = -1,
+                        .line = VT_TRACE_PROGRAMS,
+                        .name = info->name,
+                        .start_ns = start_ns,
+                        .end_ns = end_ns,
+                        .flops = info->roofline.flops,
+                        .bytes = info->roofline.bytes,
+                        .seconds = info->roofline.seconds};
+  vt_trace_add(&here);
+  vt_lock(&lock);
+  run_seen seen = {executable, device, start_ns};
+  vt_status_free(vt_attempt_keep(add_runs, &seen));
+  vt_unlock(&lock);
 }
 
 // The message -------------------------------------------------------------------------------------
@@ -105,10 +144,10 @@ enum { STAT_FLOPS = 1, STAT_BYTES, STAT_SECONDS, STATS = STAT_SECONDS };
 static const char *const stat_names[] = {
     [STAT_FLOPS] = "flops",
     [STAT_BYTES] = "bytes_accessed",
-    [STAT_SECONDS] = "modelled_device_seconds",
+    [STAT_SECONDS] = "roofline_seconds",
 };
 static const char *const line_names[] = {
-    [VT_TRACE_PROGRAMS] = "XLA Modules",
+    [VT_TRACE_PROGRAMS] = "Programs",
     [VT_TRACE_TRACKED] = "Tracked",
     [VT_TRACE_COMPILES] = "Compile",
 };
@@ -170,49 +209,80 @@ static void put_names(vt_text *plane, const PLUGIN_Profiler *p) {
   }
 }
 
-// The plane of a device (-1 = the host), when anything happened there.
-static void put_plane(PLUGIN_Profiler *p, int32_t device) {
-  vt_text plane = {0}, label = {0};
-  bool any = false;
-  if (device >= 0)
-    vt_text_printf(&label, "/device:TPU:%d", device);
-  else
-    vt_text_put(&label, "/host:vtpu");
-  vt_wire_put_uint(&plane, 1, (uint64_t)(device + 1));
-  vt_wire_put_bytes(&plane, 2, label.data, label.size);
-  for (int kind = 0; kind < VT_TRACE_LINES; kind++) {
-    vt_text line = {0};
-    int64_t origin_ns = -1;
-    for (size_t i = 0; i < p->spans.size; i++) {
-      const span *s = &p->spans.data[i];
-      if ((int)s->base.line != kind || s->base.device != device) continue;
-      if (origin_ns < 0 || s->base.start_ns < origin_ns) origin_ns = s->base.start_ns;
-    }
-    if (origin_ns < 0) continue;
-    any = true;
-    vt_wire_put_uint(&line, 1, (uint64_t)kind + 1);
-    vt_wire_put_bytes(&line, 2, line_names[kind], strlen(line_names[kind]));
-    vt_wire_put_uint(&line, 3, (uint64_t)origin_ns);
-    for (size_t i = 0; i < p->spans.size; i++) {
-      const span *s = &p->spans.data[i];
-      if ((int)s->base.line == kind && s->base.device == device) put_event(&line, s, origin_ns);
-    }
-    put_part(&plane, 3, &line);
+// What took place in one line: of a kind, for programs and compilations of all devices.
+static void put_line(vt_text *plane, const PLUGIN_Profiler *p, int kind, int32_t device,
+                     uint64_t id) {
+  vt_text line = {0}, label = {0};
+  int64_t origin_ns = -1;
+  for (size_t i = 0; i < p->spans.size; i++) {
+    const span *s = &p->spans.data[i];
+    if ((int)s->base.line != kind || s->base.device != device) continue;
+    if (origin_ns < 0 || s->base.start_ns < origin_ns) origin_ns = s->base.start_ns;
   }
-  put_names(&plane, p);
-  if (any)
-    put_part(&p->message, 1, &plane);
-  else
-    vt_text_free(&plane);
+  if (origin_ns < 0) return;
+  vt_text_put(&label, line_names[kind]);
+  if (device >= 0) vt_text_printf(&label, " on device %d", device);
+  vt_wire_put_uint(&line, 1, id);
+  vt_wire_put_bytes(&line, 2, label.data, label.size);
+  vt_wire_put_uint(&line, 3, (uint64_t)origin_ns);
+  for (size_t i = 0; i < p->spans.size; i++) {
+    const span *s = &p->spans.data[i];
+    if ((int)s->base.line == kind && s->base.device == device) put_event(&line, s, origin_ns);
+  }
+  put_part(plane, 3, &line);
   vt_text_free(&label);
 }
 
-static void write_message(PLUGIN_Profiler *p) {
+static void put_host_plane(PLUGIN_Profiler *p) {
+  static const char label[] = "/host:vtpu";
+  vt_text plane = {0};
   int32_t last = -1;
+  uint64_t id = 0;
   for (size_t i = 0; i < p->spans.size; i++)
     if (p->spans.data[i].base.device > last) last = p->spans.data[i].base.device;
+  if (!p->spans.size) return;
+  vt_wire_put_bytes(&plane, 2, label, strlen(label));
+  for (int kind = 0; kind < VT_TRACE_LINES; kind++)
+    for (int32_t device = -1; device <= last; device++) put_line(&plane, p, kind, device, ++id);
+  put_names(&plane, p);
+  put_part(&p->message, 1, &plane);
+}
+
+// The runs of one device, one behind the other as on the slice.
+static void put_device_plane(PLUGIN_Profiler *p, int32_t device, int64_t origin_ns,
+                             vt_xspace_run *runs) {
+  size_t count = 0;
+  double free_at = 0;
+  for (size_t i = 0; i < p->runs.size; i++) {
+    const device_run *r = &p->runs.data[i];
+    if (r->device != device) continue;
+    const vt_executable_info *info = vt_executable_get(r->executable);
+    const vt_prediction *prediction;
+    vt_status_free(vt_executable_predict(r->executable, &prediction)); // or its roofline
+    double start = 1e-9 * (double)(r->start_ns - origin_ns);
+    double seconds = prediction ? prediction->timing.seconds : info->roofline.seconds;
+    if (start < free_at) start = free_at;
+    runs[count++] = (vt_xspace_run){r->executable, info->name, prediction, start, seconds};
+    free_at = start + seconds;
+  }
+  if (count)
+    vt_xspace_put_device(&p->message, vt_executable_slice(p->programs.data[0]), device, origin_ns,
+                         runs, count);
+}
+
+static vt_status write_message(void *user) {
+  PLUGIN_Profiler *p = user;
+  int32_t last = -1;
+  int64_t origin_ns = 0;
+  for (size_t i = 0; i < p->runs.size; i++) {
+    if (p->runs.data[i].device > last) last = p->runs.data[i].device;
+    if (!i || p->runs.data[i].start_ns < origin_ns) origin_ns = p->runs.data[i].start_ns;
+  }
   p->message.size = 0;
-  for (int32_t device = -1; device <= last; device++) put_plane(p, device);
+  put_host_plane(p);
+  vt_xspace_run *runs = VT_NEW_ARRAY(&p->arena, vt_xspace_run, p->runs.size + 1);
+  for (int32_t device = 0; device <= last; device++) put_device_plane(p, device, origin_ns, runs);
+  return VT_OK;
 }
 
 // The calls ---------------------------------------------------------------------------------------
@@ -285,6 +355,9 @@ static PJRT_Error *profiler_destroy(PLUGIN_Profiler_Args *args) {
   if (!p) return NULL;
   set_recording(p, false);
   vt_array_free(&p->spans);
+  for (size_t i = 0; i < p->programs.size; i++) vt_executable_release(p->programs.data[i]);
+  vt_array_free(&p->programs);
+  vt_array_free(&p->runs);
   vt_array_free(&p->names);
   vt_map_free(&p->numbers);
   vt_text_free(&p->message);
@@ -308,7 +381,7 @@ static PJRT_Error *profiler_collect(PLUGIN_Profiler_CollectData_Args *args) {
   PLUGIN_Profiler *p = args->profiler;
   if (p->recording)
     return vt_error(VT_FAILED_PRECONDITION, "stop the profiler before its data is collected");
-  if (!args->buffer || !p->message.size) write_message(p);
+  if (!args->buffer || !p->message.size) VT_TRY(vt_attempt_keep(write_message, p));
   if (args->buffer)
     memcpy(args->buffer, p->message.data, p->message.size);
   else

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "import/import.h"
 #include "mosaic_host/mosaic_host.h"
+#include "runtime/predict.h"
 #include "runtime/runtime_internal.h"
 
 #include <stdlib.h>
@@ -139,6 +140,8 @@ void vt_executable_release(vt_executable *executable) {
   vt_mkernels_destroy(executable->kernels);
   vt_module_destroy(executable->local);
   vt_arena_free(&executable->use_arena);
+  if (executable->prediction) vt_prediction_free(executable->prediction);
+  vt_arena_free(&executable->prediction_arena);
   vt_arena_free(&executable->arena);
   free(executable);
 }
@@ -146,6 +149,10 @@ void vt_executable_release(vt_executable *executable) {
 const vt_executable_info *vt_executable_get(const vt_executable *executable) {
   return &executable->info;
 }
+const vt_slice *vt_executable_slice(const vt_executable *executable) {
+  return &executable->slice;
+}
+
 const vt_module *vt_executable_module(const vt_executable *executable) {
   return vt_program_module(executable->program);
 }

@@ -147,8 +147,15 @@ static vt_status job_program(vt_run_job *job) {
   vt_status st = vt_program_run(job->executable->program, &run);
   if (meets) vt_launch_meetings_end(&meetings);
   vt_activity_end(begun, job->executable->info.roofline.seconds);
-  if (observer) observer(&job->executable->info, job->device, start, now_ns());
+  if (observer) observer(job->executable, job->device, start, now_ns());
   return st ? vt_status_wrap(st, "%s", job->executable->info.name) : VT_OK;
+}
+
+// A run of a program that is only predicted.
+static void job_is_seen(const vt_run_job *job) {
+  vt_run_observer observer = atomic_load_explicit(&run_observer, memory_order_acquire);
+  vt_activity_end(vt_activity_begin(), job->executable->info.roofline.seconds);
+  if (observer) observer(job->executable, job->device, now_ns(), now_ns());
 }
 
 static void job_run(vt_job *base) {
@@ -157,8 +164,7 @@ static void job_run(vt_job *base) {
   if (!st) st = job_params(job);
   if (!st) st = job_results(job);
   if (!st && !job->executable->zeros) st = job_program(job);
-  if (job->executable->unexecuted)
-    vt_activity_end(vt_activity_begin(), job->executable->info.roofline.seconds);
+  if (job->executable->unexecuted) job_is_seen(job);
   if (!st && job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
   if (job->launch && (job->executable->transfers || job->executable->parts > 1))
     vt_launch_over(job->launch, st);

@@ -38,7 +38,7 @@ static int64_t put_shape(vt_text *text, const vt_chip *chip, const vt_hbm_entry 
   return vt_chip_padded_bytes(chip, e->type, order);
 }
 
-static void put_entry(vt_text *text, const vt_chip *chip, int number, const vt_hbm_entry *e) {
+void vt_hbm_put_entry(vt_text *text, const vt_chip *chip, int number, const vt_hbm_entry *e) {
   vt_text_printf(text, "\n  %d. Size: ", number);
   vt_hbm_put_size(text, e->bytes);
   if (e->op && e->op->loc) {
@@ -119,7 +119,7 @@ vt_status vt_hbm_refuse(const vt_executable *executable, const vt_least *least,
   vt_text_put(&text, ".");
   put_summary(&text, executable, use);
   vt_text_put(&text, "\n  Largest program allocations in hbm:\n");
-  for (int i = 0; i < list.count; i++) put_entry(&text, chip, i + 1, &list.items[i]);
+  for (int i = 0; i < list.count; i++) vt_hbm_put_entry(&text, chip, i + 1, &list.items[i]);
   vt_status st = vt_error(VT_RESOURCE_EXHAUSTED, "%s", vt_text_string(&text));
   vt_text_free(&text);
   return st;

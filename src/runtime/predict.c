@@ -10,6 +10,8 @@
 #include "runtime/predict.h"
 #include "runtime/runtime_internal.h"
 
+#include "base/memory.h"
+
 // The passes that serve only this machine are left out.
 static const char host_only[] = "decompose,sink,pool,lower_precision";
 
@@ -63,6 +65,29 @@ vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
   vt_status st = vt_import_outline(program, &out_prediction->module);
   if (!st) st = vt_predict_module(slice, arena, out_prediction);
   if (st) vt_prediction_free(out_prediction);
+  return st;
+}
+
+static vt_status predict_executable(void *user) {
+  vt_executable *executable = user;
+  vt_prediction *p = VT_NEW(&executable->prediction_arena, vt_prediction);
+  VT_TRY(
+      vt_predict(executable->info.program, &executable->slice, &executable->prediction_arena, p));
+  executable->prediction = p;
+  return VT_OK;
+}
+
+vt_status vt_executable_predict(vt_executable *executable, const vt_prediction **out_prediction) {
+  vt_status st = VT_OK;
+  vt_lock(&executable->others_lock);
+  if (!executable->prediction) {
+    vt_attempt attempt;
+    st = vt_attempt_run(&attempt, predict_executable, executable);
+    if (st) vt_arena_free(&executable->prediction_arena);
+    vt_attempt_end(&attempt);
+  }
+  *out_prediction = executable->prediction;
+  vt_unlock(&executable->others_lock);
   return st;
 }
 

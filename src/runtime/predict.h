@@ -31,6 +31,19 @@ vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
 vt_status vt_predict_module(const vt_slice *slice, vt_arena *arena,
                             vt_prediction *out_prediction) VT_CHECKED;
 void vt_prediction_free(vt_prediction *prediction); // accepts a zeroed one
+// Of a compiled program. Borrowed, made at the first call. errors as above
+vt_status vt_executable_predict(vt_executable *executable,
+                                const vt_prediction **out_prediction) VT_CHECKED;
+
+// Where a kernel is drawn: trips follow each other, so what runs in a loop is drawn once, as long
+// as all of its runs.
+typedef struct vt_view_span {
+  const vt_span *span;
+  double start, seconds; // of all its runs, within the time of the loops around it
+  bool loop, collective;
+} vt_view_span;
+// One for each span, in order. (view.c)
+vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena);
 
 // A size of matrix products that takes less time when it is larger.
 typedef struct vt_padding {

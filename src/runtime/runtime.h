@@ -270,6 +270,7 @@ vt_executable *vt_executable_retain(vt_executable *executable);
 void vt_executable_release(vt_executable *executable); // accepts NULL
 const vt_executable_info *vt_executable_get(const vt_executable *executable);
 const vt_module *vt_executable_module(const vt_executable *executable);
+const vt_slice *vt_executable_slice(const vt_executable *executable);
 // The program as HLO (hlo/hlo.h): as text, or as `message`. Printed from scratch at each call.
 vt_status vt_executable_hlo(vt_executable *executable, bool message, vt_text *out) VT_CHECKED;
 // Borrowed. Made at the first call, from the program of one device; where that cannot be made, from
@@ -308,7 +309,7 @@ vt_status vt_executable_execute(vt_client *client, vt_executable *executable,
 
 // Called after each run on the thread that ran it; NULL = none. Times are CLOCK_REALTIME. `device`
 // >= 0: the run was on that device alone, else on those of `info`.
-typedef void (*vt_run_observer)(const vt_executable_info *info, int32_t device, int64_t start_ns,
+typedef void (*vt_run_observer)(vt_executable *executable, int32_t device, int64_t start_ns,
                                 int64_t end_ns);
 void vt_run_observe(vt_run_observer observer);
 

@@ -120,7 +120,9 @@ void vt_activity_hbm_refused(int64_t bytes);
 vt_status vt_hbm_fits(vt_client *client, vt_device *device,
                       int64_t bytes) VT_CHECKED; // counts for the peak
 vt_status vt_hbm_take(vt_client *client, vt_device *device, int64_t bytes) VT_CHECKED;
-void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M"
+void vt_hbm_put_size(vt_text *text, int64_t bytes); // "530.00M", as XLA's messages round
+// One array in the list of such a message.
+void vt_hbm_put_entry(vt_text *text, const vt_chip *chip, int number, const vt_hbm_entry *entry);
 void vt_hbm_give(vt_client *client, vt_device *device, int64_t bytes);
 
 // Byte offset of a rectangle of a partial from the start of the data.
@@ -170,6 +172,8 @@ struct vt_executable {
   vt_module *local; // what one device of a real slice would run, once somebody has asked
   vt_arena use_arena;
   vt_hbm_use *use; // of local
+  vt_arena prediction_arena;
+  struct vt_prediction *prediction; // NULL: nobody has asked yet
 };
 
 // compile.c, signature.c. `own`: see vt_executable_for_own; kept. Fills params and results of info.

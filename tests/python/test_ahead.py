@@ -2,6 +2,10 @@
 """Compiling without running: topologies, export, serialised executables, caches; and memories, profiles."""
 
 import glob
+import json
+import os
+import pathlib
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -127,10 +131,18 @@ def test_trace_shows_programs_on_their_devices(tmp_path):
         plane.name: [event for line in plane.lines for event in line.events if event.name == "jit_traced_step"]
         for plane in data.planes
     }
-    for device in mesh.device_ids.flat:
-        assert len(events[f"/device:TPU:{device}"]) == 3
-        assert all(event.duration_ns > 0 for event in events[f"/device:TPU:{device}"])
-    assert len(events["/host:vtpu"]) == 1  # compiled once
+    seconds = step.lower(x).compile().cost_analysis()["predicted_seconds"]
+    for device in mesh.device_ids.flat:  # as the slice runs it: as long as predicted, one run behind the other
+        runs = events[f"/device:TPU:{device}"]
+        assert len(runs) == 3 and all(event.duration_ns == pytest.approx(seconds * 1e9, rel=1e-3) for event in runs)
+        assert all(a.end_ns <= b.start_ns + 1 for a, b in zip(runs, runs[1:]))
+    assert len(events["/host:vtpu"]) == 1 + 3  # compiled once, and the runs on this machine
+    device = next(plane for plane in data.planes if plane.name == "/device:TPU:0")
+    ops = [event for line in device.lines if line.name == "XLA Ops" for event in line.events]
+    assert len(ops) % 3 == 0 and all(dict(e.stats)["bound_by"] for e in ops) and any("fusion" in e.name for e in ops)
+    for run in events["/device:TPU:0"]:
+        inside = [op for op in ops if run.start_ns - 1 <= op.start_ns and op.end_ns <= run.end_ns + 1]
+        assert len(inside) == len(ops) // 3
 
 
 def test_profile_of_the_host_alone(tmp_path):
@@ -146,3 +158,30 @@ def test_profile_of_the_host_alone(tmp_path):
 def test_live_arrays():
     x = jnp.ones(17)
     assert any(array is x for array in jax.live_arrays())
+
+
+def test_figures_of_4096_chips_are_those_of_predict(tmp_path):
+    """AOT for a slice that no laptop has: cost and memory analysis agree with `vtpu predict` on the same program."""
+    topology = topologies.get_topology_desc(topology_name="v5p:16x16x16", platform="tpu")
+    mesh = topologies.make_mesh(topology, (256, 16), ("data", "model"))
+    spread = lambda *axes: NamedSharding(mesh, P(*axes))
+
+    def step(w, x):
+        return jax.tree.map(lambda a, g: a - 0.1 * g, w, jax.grad(lambda w: (jnp.tanh(x @ w["up"]) @ w["down"]).mean())(w))
+
+    w = {"up": jax.ShapeDtypeStruct((4096, 16384), jnp.float32, sharding=spread(None, "model")),
+         "down": jax.ShapeDtypeStruct((16384, 4096), jnp.float32, sharding=spread("model", None))}
+    x = jax.ShapeDtypeStruct((256 * 512, 4096), jnp.float32, sharding=spread("data", None))
+    lowered = jax.jit(step, donate_argnums=0).lower(w, x)
+    compiled = lowered.compile()
+    path = tmp_path / "step.mlir"
+    path.write_text(lowered.as_text())
+    vtpu = pathlib.Path(os.environ["TPU_LIBRARY_PATH"]).parents[1] / "bin/vtpu"
+    said = subprocess.run([vtpu, "predict", path, "-t", "v5p:16x16x16", "--json"], capture_output=True, text=True, check=True)
+    report = json.loads(said.stdout)
+    cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    assert report["devices"] == 4096 and report["flops"] == pytest.approx(cost["flops"], rel=0.01)
+    assert cost["predicted_seconds"] == pytest.approx(report["seconds"], rel=1e-6)
+    assert cost["predicted_mfu"] == pytest.approx(report["mfu"], rel=1e-6)
+    assert cost["optimal_seconds"] < cost["predicted_seconds"]
+    assert memory.peak_memory_in_bytes == pytest.approx(report["hbm_peak_bytes"], rel=0.02)

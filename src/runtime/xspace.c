@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict_xspace.c - a prediction as an XSpace, the profile that jax.profiler writes and that XProf
-// and TensorBoard show: one plane for the device, with its modules, ops, loops and collectives.
+// xspace.c - predicted runs in an XSpace, the profile that jax.profiler writes and that XProf and
+// TensorBoard show: one plane for each device, with its modules, ops, loops and collectives.
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/array.h"
+#include "base/map.h"
 #include "base/wire.h"
-#include "cli/cli.h"
-#include "cli/predict_view.h"
+#include "runtime/xspace.h"
 
 // Fields of the messages of xplane.proto.
 enum { SPACE_PLANES = 1, SPACE_HOSTNAMES = 4 };
@@ -24,6 +25,8 @@ enum { EVENT_METADATA_ID = 1, EVENT_OFFSET_PS, EVENT_DURATION_PS, EVENT_STATS };
 enum { STAT_METADATA_ID = 1, STAT_DOUBLE, STAT_UINT64, STAT_INT64, STAT_STRING };
 enum { METADATA_ID = 1, METADATA_NAME, METADATA_DISPLAY_NAME = 4, METADATA_STATS };
 enum { MAP_KEY = 1, MAP_VALUE };
+
+enum { MOST_EVENTS = 1000000 }; // of ops in one line: a profile that nobody could open helps nobody
 
 // Statistics, by the names that XProf looks for.
 typedef enum stat {
@@ -112,11 +115,21 @@ static void put_map_entry(vt_text *plane, uint32_t field, uint64_t key, vt_text 
   put_message(plane, field, &entry);
 }
 
-// What is the same each time that an op runs. `id` is from 1.
-static void put_op(vt_text *plane, const vt_span *s, uint32_t id) {
+// A program among the runs. Its module has the number `first`, its ops those that follow.
+typedef struct program {
+  const vt_xspace_run *run; // the first one
+  uint64_t number, first;
+  const vt_view_span *view; // NULL: there is no prediction
+} program;
+typedef VT_ARRAY(program) program_list;
+
+// What is the same each time that an op runs.
+static void put_op(vt_text *plane, const program *of, uint32_t index) {
   vt_text m = {0};
   char name[64], source[512];
-  snprintf(name, sizeof name, "%%%s.%u", s->kind, id);
+  const vt_span *s = &of->run->prediction->timing.spans[index];
+  uint64_t id = of->first + 1 + index;
+  snprintf(name, sizeof name, "%%%s.%u", s->kind, index + 1);
   for (char *at = name; *at; at++)
     if (*at == ' ') *at = '_';
   vt_wire_put_uint(&m, METADATA_ID, id);
@@ -125,7 +138,7 @@ static void put_op(vt_text *plane, const vt_span *s, uint32_t id) {
   put_text_stat(&m, METADATA_STATS, STAT_CATEGORY, s->kind);
   put_count_stat(&m, METADATA_STATS, STAT_FLOPS, s->flops);
   put_count_stat(&m, METADATA_STATS, STAT_BYTES, s->hbm_bytes);
-  put_id_stat(&m, METADATA_STATS, STAT_PROGRAM, 1);
+  put_id_stat(&m, METADATA_STATS, STAT_PROGRAM, of->number);
   put_id_stat(&m, METADATA_STATS, STAT_SYMBOL, id);
   if (s->op->loc->name[0]) put_text_stat(&m, METADATA_STATS, STAT_OP_NAME, s->op->loc->name);
   if (s->op->loc->file[0]) {
@@ -150,63 +163,102 @@ static const char *const track_names[TRACKS] = {[MODULES] = "XLA Modules",
                                                 [LOOPS] = "Loops",
                                                 [COLLECTIVES] = "Async XLA Ops"};
 
-static void put_ops(vt_text *line, track which, const vt_prediction *p, const vt_view_span *view) {
-  for (uint32_t i = 0; i < p->timing.count; i++) {
-    const vt_view_span *v = &view[i];
+static void put_ops(vt_text *line, track which, const program *of, double start) {
+  const vt_timing *timing = &of->run->prediction->timing;
+  for (uint32_t i = 0; i < timing->count; i++) {
+    const vt_view_span *v = &of->view[i];
     track on = v->collective ? COLLECTIVES : v->loop ? LOOPS : OPS;
     if (on != which) continue;
     vt_text stats = {0};
     put_count_stat(&stats, EVENT_STATS, STAT_TIMES, v->span->trips);
     put_text_stat(&stats, EVENT_STATS, STAT_BOUND, vt_bound_name(v->span->bound));
-    put_event(line, i + 1, v->start, v->seconds, &stats);
+    put_event(line, of->first + 1 + i, start + v->start, v->seconds, &stats);
     vt_text_free(&stats);
   }
 }
 
-static void put_plane(vt_text *space, const vt_prediction *p, const vt_slice *slice,
-                      const char *program) {
-  vt_arena arena = {0};
-  vt_text plane = {0};
-  const vt_chip *chip = slice->chip;
-  const vt_view_span *view = vt_view_of(&p->timing, &arena);
-  uint64_t module = (uint64_t)p->timing.count + 1;
-  vt_wire_put_uint(&plane, PLANE_ID, 1);
-  put_string(&plane, PLANE_NAME, "/device:TPU:0");
+static program_list list_programs(const vt_xspace_run *runs, size_t count, vt_map *index,
+                                  vt_arena *arena) {
+  program_list list = {0};
+  uint64_t next = 1;
+  for (size_t i = 0; i < count; i++) {
+    void **at = vt_map_at(index, &runs[i].key, sizeof runs[i].key);
+    if (*at) continue;
+    const vt_prediction *p = runs[i].prediction;
+    program one = {.run = &runs[i], .number = list.size + 1, .first = next};
+    if (p) one.view = vt_view_of(&p->timing, arena);
+    next += 1 + (p ? p->timing.count : 0);
+    vt_array_push_in(arena, &list, one);
+    *at = (void *)(uintptr_t)list.size;
+  }
+  return list;
+}
+
+static void put_lines(vt_text *plane, const vt_xspace_run *runs, size_t count, int64_t origin_ns,
+                      const program_list *programs, const vt_map *index) {
   for (int which = MODULES; which < TRACKS; which++) {
     vt_text line = {0};
+    double end = 0;
+    size_t events = 0;
     vt_wire_put_uint(&line, LINE_ID, (uint64_t)which);
     put_string(&line, LINE_NAME, track_names[which]);
-    vt_wire_put_uint(&line, LINE_DURATION_PS, picoseconds(p->timing.seconds));
-    if (which == MODULES)
-      put_event(&line, module, 0, p->timing.seconds, NULL);
-    else
-      put_ops(&line, (track)which, p, view);
-    put_message(&plane, PLANE_LINES, &line);
+    vt_wire_put_uint(&line, LINE_TIMESTAMP_NS, (uint64_t)origin_ns);
+    for (size_t i = 0; i < count; i++) {
+      uintptr_t at = (uintptr_t)vt_map_find(index, &runs[i].key, sizeof runs[i].key);
+      const program *of = &programs->data[at - 1];
+      end = fmax(end, runs[i].start + runs[i].seconds);
+      if (which == MODULES)
+        put_event(&line, of->first, runs[i].start, runs[i].seconds, NULL);
+      else if (of->view && events < MOST_EVENTS)
+        put_ops(&line, (track)which, of, runs[i].start),
+            events += of->run->prediction->timing.count;
+    }
+    vt_wire_put_uint(&line, LINE_DURATION_PS, picoseconds(end));
+    put_message(plane, PLANE_LINES, &line);
   }
-  for (uint32_t i = 0; i < p->timing.count; i++) put_op(&plane, p->timing.spans + i, i + 1);
-  vt_text m = {0};
-  vt_wire_put_uint(&m, METADATA_ID, module);
-  put_string(&m, METADATA_NAME, program);
-  put_map_entry(&plane, PLANE_EVENT_METADATA, module, &m);
+}
+
+static void put_names(vt_text *plane, const program_list *programs) {
+  for (size_t k = 0; k < programs->size; k++) {
+    const program *of = &programs->data[k];
+    for (uint32_t i = 0; of->view && i < of->run->prediction->timing.count; i++)
+      put_op(plane, of, i);
+    vt_text m = {0};
+    vt_wire_put_uint(&m, METADATA_ID, of->first);
+    put_string(&m, METADATA_NAME, of->run->program);
+    put_id_stat(&m, METADATA_STATS, STAT_PROGRAM, of->number);
+    put_map_entry(plane, PLANE_EVENT_METADATA, of->first, &m);
+  }
   for (uint64_t i = 1; i < STAT_END; i++) {
+    vt_text m = {0};
     vt_wire_put_uint(&m, METADATA_ID, i);
     put_string(&m, METADATA_NAME, stat_names[i]);
-    put_map_entry(&plane, PLANE_STAT_METADATA, i, &m);
+    put_map_entry(plane, PLANE_STAT_METADATA, i, &m);
   }
+}
+
+void vt_xspace_put_device(vt_text *space, const vt_slice *slice, int32_t device, int64_t origin_ns,
+                          const vt_xspace_run *runs, size_t count) {
+  vt_arena arena = {0};
+  vt_map index = {0};
+  vt_text plane = {0};
+  char name[64];
+  const vt_chip *chip = slice->chip;
+  program_list programs = list_programs(runs, count, &index, &arena);
+  snprintf(name, sizeof name, "/device:TPU:%d", device);
+  vt_wire_put_uint(&plane, PLANE_ID, (uint64_t)device + 1);
+  put_string(&plane, PLANE_NAME, name);
+  put_lines(&plane, runs, count, origin_ns, &programs, &index);
+  put_names(&plane, &programs);
   put_double_stat(&plane, PLANE_STATS, STAT_PEAK_FLOPS,
                   chip->bf16_flops_per_s / chip->devices / 1e12);
   put_double_stat(&plane, PLANE_STATS, STAT_PEAK_HBM, chip->hbm_bytes_per_s / chip->devices / 1e9);
   put_text_stat(&plane, PLANE_STATS, STAT_DEVICE, chip->kind);
   put_message(space, SPACE_PLANES, &plane);
+  vt_map_free(&index);
   vt_arena_free(&arena);
 }
 
-vt_status vt_cli_write_xspace(const vt_prediction *prediction, const vt_slice *slice,
-                              const char *program, const char *path) {
-  vt_text space = {0};
-  put_plane(&space, prediction, slice, program);
-  put_string(&space, SPACE_HOSTNAMES, slice->name);
-  vt_status st = vt_file_write(path, space.data, space.size);
-  vt_text_free(&space);
-  return st;
+void vt_xspace_put_host(vt_text *space, const char *name) {
+  put_string(space, SPACE_HOSTNAMES, name);
 }
