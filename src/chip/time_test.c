@@ -284,6 +284,99 @@ static void slower_links_take_longer(void **unused) {
   assert_true(across > before);
 }
 
+static const char *table(const char *type, int64_t rows, bool scatter) {
+  static char text[2048];
+  char all[64], some[64], at[64];
+  snprintf(all, sizeof all, "tensor<100000x512x%s>", type);
+  snprintf(some, sizeof some, "tensor<%lldx512x%s>", (long long)rows, type);
+  snprintf(at, sizeof at, "tensor<%lldx1xi32>", (long long)rows);
+  if (scatter)
+    snprintf(text, sizeof text,
+             "module { func.func public @main(%%t: %s, %%i: %s, %%u: %s) -> %s {\n"
+             "%%r = \"stablehlo.scatter\"(%%t, %%i, %%u) <{scatter_dimension_numbers = "
+             "#stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
+             "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({\n"
+             "^bb0(%%x: tensor<%s>, %%y: tensor<%s>):\n%%s = stablehlo.add %%x, %%y : tensor<%s>\n"
+             "stablehlo.return %%s : tensor<%s> }) : (%s, %s, %s) -> %s\nreturn %%r : %s } }\n",
+             all, at, some, all, type, type, type, type, all, at, some, all, all);
+  else
+    snprintf(text, sizeof text,
+             "module { func.func public @main(%%t: %s, %%i: %s) -> %s {\n"
+             "%%r = \"stablehlo.gather\"(%%t, %%i) <{dimension_numbers = #stablehlo.gather<"
+             "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
+             "index_vector_dim = 1>, slice_sizes = array<i64: 1, 512>}> : (%s, %s) -> %s\n"
+             "return %%r : %s } }\n",
+             all, at, some, all, at, some, some);
+  return text;
+}
+
+static void rows_by_index_cost_their_words(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    double last = 0;
+    for (int64_t rows = 8; rows < 60000; rows = rows * 3 + 1) {
+      double gather = seconds_on(slices[i], table("f32", rows, false));
+      assert_true(gather >= last && seconds_on(slices[i], table("f32", rows, true)) > gather);
+      last = gather;
+    }
+    // Two rows of bf16 share their words: one of them costs what a row of f32 does, or more when it
+    // is written again.
+    vt_slice slice = slice_of(slices[i]);
+    double narrow = time_on(&slice, 1, table("bf16", 20000, false)).hbm_bytes;
+    double wide = time_on(&slice, 1, table("f32", 20000, false)).hbm_bytes;
+    assert_true(narrow > 0.7 * wide && narrow < wide);
+  }
+}
+
+static const char *sort(int64_t rows, int64_t columns, int dim) {
+  static char text[1024];
+  char a[64];
+  snprintf(a, sizeof a, "tensor<%lldx%lldxf32>", (long long)rows, (long long)columns);
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%a: %s) -> %s {\n"
+           "%%b = \"stablehlo.sort\"(%%a) <{dimension = %d : i64, is_stable = true}> ({\n"
+           "^bb0(%%x: tensor<f32>, %%y: tensor<f32>):\n"
+           "%%l = stablehlo.compare LT, %%x, %%y : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+           "stablehlo.return %%l : tensor<i1> }) : (%s) -> %s\nreturn %%b : %s } }\n",
+           a, a, dim, a, a, a);
+  return text;
+}
+
+static const char *running_sum(int64_t rows, int64_t columns, int dim) {
+  static char text[1024];
+  char a[64];
+  int64_t up = (dim ? columns : rows) - 1;
+  snprintf(a, sizeof a, "tensor<%lldx%lldxf32>", (long long)rows, (long long)columns);
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%a: %s) -> %s {\n"
+           "%%f = stablehlo.constant dense<0.0> : tensor<f32>\n"
+           "%%b = \"stablehlo.reduce_window\"(%%a, %%f) <{window_dimensions = array<i64: %lld, "
+           "%lld>, padding = dense<[[%lld, 0], [%lld, 0]]> : tensor<2x2xi64>}> ({\n"
+           "^bb0(%%x: tensor<f32>, %%y: tensor<f32>):\n%%s = stablehlo.add %%x, %%y : "
+           "tensor<f32>\nstablehlo.return %%s : tensor<f32> }) : (%s, tensor<f32>) -> %s\n"
+           "return %%b : %s } }\n",
+           a, a, (long long)(dim ? 1 : rows), (long long)(dim ? columns : 1),
+           (long long)(dim ? 0 : up), (long long)(dim ? up : 0), a, a, a);
+  return text;
+}
+
+static void lanes_are_dearer_than_rows(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    double last[2] = {0};
+    for (int64_t size = 128; size <= 4096; size *= 2) {
+      double sorted = seconds_on(slices[i], sort(size, size, 1));
+      double summed = seconds_on(slices[i], running_sum(size, size, 1));
+      assert_true(sorted > last[0] && summed > last[1]);
+      assert_true(sorted >= seconds_on(slices[i], sort(size, size, 0)));
+      assert_true(summed >= seconds_on(slices[i], running_sum(size, size, 0)));
+      last[0] = sorted, last[1] = summed;
+    }
+    assert_true(seconds_on(slices[i], sort(4096, 4096, 1)) >
+                seconds_on(slices[i], running_sum(4096, 4096, 1)));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(more_work_is_never_faster),
@@ -296,6 +389,8 @@ int main(void) {
       cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
       cmocka_unit_test(larger_groups_take_longer),
       cmocka_unit_test(slower_links_take_longer),
+      cmocka_unit_test(rows_by_index_cost_their_words),
+      cmocka_unit_test(lanes_are_dearer_than_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

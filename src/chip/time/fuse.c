@@ -530,19 +530,27 @@ static void add_stream(const fusing *f, vt_streams *list, const vt_value *value,
   vt_array_push_in(f->arena, list, stream);
 }
 
+// Bytes that move for rows that indices name. Types narrower than a word share it with the rows
+// beside theirs, which come along.
+static double indexed_bytes(const fusing *f, const vt_value *rows) {
+  int32_t bits = (int32_t)vt_dtype_get(rows->type.dtype)->bits;
+  return bytes_of(f, rows) * (bits > 0 && bits < 32 ? 32.0 / bits : 1);
+}
+
 // What an operator reads of its operand, and what an update writes of its result.
 static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
   switch (op->code) {
   case VT_OP_SLICE:
   case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_GATHER:
     return operand ? bytes_of(f, op->operands[operand]) : bytes_of(f, &op->results[0]);
+  case VT_OP_GATHER:
+    return operand ? bytes_of(f, op->operands[operand]) : indexed_bytes(f, &op->results[0]);
   case VT_OP_DYNAMIC_UPDATE_SLICE:
     return operand ? bytes_of(f, op->operands[operand]) : 0;
   case VT_OP_SCATTER: {
     uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
-    uint32_t from = operand < arrays ? operand + arrays + 1 : operand;
-    return bytes_of(f, op->operands[from]);
+    return operand < arrays ? indexed_bytes(f, op->operands[operand + arrays + 1])
+                            : bytes_of(f, op->operands[operand]);
   }
   default:
     return bytes_of(f, op->operands[operand]);
@@ -553,7 +561,7 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
   if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(f, op->operands[1]);
   if (op->code == VT_OP_SCATTER) {
     uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
-    return bytes_of(f, op->operands[result + arrays + 1]);
+    return indexed_bytes(f, op->operands[result + arrays + 1]);
   }
   return bytes_of(f, &op->results[result]);
 }

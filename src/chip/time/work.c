@@ -106,13 +106,21 @@ static void count_reduce(const vt_device_model *model, const vt_op *op, vector_w
   if (rows) w->arithmetic += 3 * each * ceil(lanes ? results : results / LANES);
 }
 
+// Long windows, as of a running sum, are made by parts: of 2, 4, 8 ... elements. Along the lanes
+// each part is a rotation.
 static void count_window(const vt_device_model *model, const vt_op *op, vector_work *w) {
   uint32_t count = 0;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_WINDOW_DIMENSIONS, &count);
-  double window = 1;
+  vt_type to = op->results[0].type;
+  double window = 1, regs = registers(model, to);
+  int32_t minor = minor_of(model, to, 0);
   for (uint32_t i = 0; i < count; i++) window *= (double)dims[i];
-  window = fmin(window, 2 * log2(window + 1) + 9); // long windows by parts
-  w->arithmetic += window * registers(model, op->results[0].type);
+  window = fmin(window, 2 * log2(window + 1) + 9);
+  w->arithmetic += window * regs;
+  if (minor >= 0 && dims[minor] > 1) {
+    double along = fmin((double)dims[minor], LANES);
+    w->lanes += fmin(along - 1, ceil(log2(along))) * regs;
+  }
 }
 
 // A value that goes to all lanes of its row.
@@ -136,13 +144,27 @@ static void count_transpose(const vt_device_model *model, const vt_op *op, vecto
   w->lanes += cycles / model->rates->cross_lane;
 }
 
-// Passes of a bitonic sort over the array; along the lanes each is a rotation.
+// Passes of a bitonic sort of 2^steps elements between elements that are less than 2^near apart.
+static double passes_within(double steps, double near) {
+  double few = fmin(steps, near);
+  return few * (few + 1) / 2 + (steps - few) * near;
+}
+
+// A bitonic sort. Each pass compares the keys and selects each operand; partners in one register
+// come by rotations to both sides, of lanes or of rows, others from their own registers.
 static void count_sort(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  static const double lane_steps = 7, row_steps = 3; // of 128 lanes, 8 rows
   vt_type type = op->operands[0]->type;
-  double n = (double)type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)], steps = ceil(log2(fmax(n, 2)));
-  double all = 0;
-  for (uint32_t i = 0; i < op->operand_count; i++) all += registers(model, op->operands[i]->type);
-  w->arithmetic += steps * (steps + 1) / 2 * 4 * all;
+  int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
+  double n = (double)type.dims[dim], steps = ceil(log2(fmax(n, 2))), all = 0, compare = 0;
+  for (uint32_t i = 0; i < vt_op_own_operands(op); i++)
+    all += registers(model, op->operands[i]->type);
+  for (const vt_op *c = op->regions[0]->first; c; c = c->next) compare += c->result_count > 0;
+  w->arithmetic += passes_within(steps, steps) * (compare * registers(model, type) + all);
+  if (dim == minor_of(model, type, 0))
+    w->lanes += 2 * passes_within(steps, lane_steps) * all;
+  else if (dim == minor_of(model, type, 1))
+    w->arithmetic += 2 * passes_within(steps, row_steps) * all;
 }
 
 static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
@@ -228,7 +250,8 @@ static void count_streams(const vt_device_model *model, const vt_kernel *kernel,
   }
 }
 
-// Rows that a gather or a scatter moves by their indices, one by one.
+// Rows that a gather or a scatter moves by their indices, one by one; a scatter reads each, as
+// another may have gone there before, and writes it.
 static double indexed_rows(const vt_op *op) {
   if (op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER) return 0;
   const vt_value *indices =
@@ -236,7 +259,7 @@ static double indexed_rows(const vt_op *op) {
   vt_type type = indices->type;
   int64_t at = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM);
   double each = at < type.rank ? (double)type.dims[at] : 1;
-  return (double)vt_type_elements(type) / fmax(each, 1);
+  return (double)vt_type_elements(type) / fmax(each, 1) * (op->code == VT_OP_SCATTER ? 2 : 1);
 }
 
 static double cycles_of(const vt_device_model *model, const vector_work *w) {
