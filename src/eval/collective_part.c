@@ -5,19 +5,25 @@
 // collective.c: the same functions make them, from the operands of all members of the row in the
 // row's order.
 // A large reduction is made in two meetings: each member folds its share of the elements, then all
-// take each other's shares.
+// take each other's shares. A very large one is made piece by piece, so that what is on its way
+// stays in the caches and needs no answer before it is sent.
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/collective.h"
 
-enum { WHOLE_BYTES = 1 << 14, SHARE = 64 }; // operands up to here are given whole; elements
+enum {
+  WHOLE_BYTES = 1 << 14, // operands up to here are given whole
+  SHARE_BYTES = 1 << 19, // of a share in one piece
+  SHARE = 64             // elements
+};
 
 typedef struct part {
   const vt_op *op;
   vt_eval_state *state;
   const vt_eval_env *env;
   int32_t devices, place;
+  uint32_t count; // of operands: those of the op, or a piece of one
   const vt_tensor *in;
   vt_tensor *out;
   const vt_meetings *meetings;
@@ -158,7 +164,7 @@ static vt_status fold_share(part *p, uint32_t k, const void *const *theirs) {
   vt_type type = {.dtype = p->in[k].type.dtype, .rank = 1, .dims = &n};
   const vt_tensor **in = VT_NEW_ARRAY(&p->scratch, const vt_tensor *, p->devices);
   for (int32_t m = 0; m < p->member_count; m++) {
-    vt_tensor *row = VT_NEW_ARRAY(&p->scratch, vt_tensor, p->op->operand_count + 1);
+    vt_tensor *row = VT_NEW_ARRAY(&p->scratch, vt_tensor, p->count + 1);
     const void *data = m == p->mine  ? share_of(p, p->in, k, m).data
                        : m < p->mine ? theirs[m]
                                      : theirs[m - 1];
@@ -173,13 +179,13 @@ static vt_status fold_share(part *p, uint32_t k, const void *const *theirs) {
 // Bytes of a member's shares of all operands, each padded.
 static size_t shares_size(const part *p, int32_t member) {
   size_t size = 0;
-  for (uint32_t k = 0; k < p->op->operand_count; k++)
+  for (uint32_t k = 0; k < p->count; k++)
     size += (size_t)padded((int64_t)share_of(p, p->in, k, member).size);
   return size;
 }
 
 static vt_status trade_shares(part *p, const void ***out_taken) {
-  uint32_t count = p->op->operand_count;
+  uint32_t count = p->count;
   vt_bytes *give = VT_NEW_ARRAY(&p->scratch, vt_bytes, 2 * (size_t)p->other_count * count + 1);
   size_t *take = VT_NEW_ARRAY(&p->scratch, size_t, p->other_count + 1);
   for (int32_t i = 0; i < p->other_count; i++) {
@@ -191,7 +197,7 @@ static vt_status trade_shares(part *p, const void ***out_taken) {
 }
 
 static vt_status collect_shares(part *p) {
-  uint32_t count = p->op->operand_count;
+  uint32_t count = p->count;
   vt_bytes *give = VT_NEW_ARRAY(&p->scratch, vt_bytes, 2 * (size_t)count + 1);
   size_t *take = VT_NEW_ARRAY(&p->scratch, size_t, p->other_count + 1);
   const void **taken;
@@ -210,16 +216,44 @@ static vt_status collect_shares(part *p) {
   return VT_OK;
 }
 
-static vt_status run_shares(part *p) {
+static vt_status run_piece(part *p) {
   const void **taken, **theirs = VT_NEW_ARRAY(&p->scratch, const void *, p->other_count + 1);
   VT_TRY(trade_shares(p, &taken));
   size_t at = 0;
-  for (uint32_t k = 0; k < p->op->operand_count; k++) {
+  for (uint32_t k = 0; k < p->count; k++) {
     for (int32_t i = 0; i < p->other_count; i++) theirs[i] = (const char *)taken[i] + at;
     VT_TRY(fold_share(p, k, theirs));
     at += (size_t)padded((int64_t)share_of(p, p->in, k, p->mine).size);
   }
   return collect_shares(p);
+}
+
+// The elements of operand k from `at` on.
+static vt_tensor piece_of(vt_tensor t, int64_t at, const int64_t *size) {
+  vt_type type = {.dtype = t.type.dtype, .rank = 1, .dims = size};
+  return (vt_tensor){type, (char *)t.data + at * (int64_t)vt_dtype_bytes(t.type.dtype)};
+}
+
+static vt_status run_shares(part *p, int64_t bytes) {
+  int64_t most = (int64_t)SHARE_BYTES * p->member_count;
+  if (bytes <= most) return run_piece(p);
+  for (uint32_t k = 0; k < p->count; k++) {
+    int64_t n = vt_type_elements(p->in[k].type);
+    int64_t piece = most / (int64_t)vt_dtype_bytes(p->in[k].type.dtype);
+    for (int64_t at = 0; at < n; at += piece) {
+      int64_t size = n - at < piece ? n - at : piece;
+      vt_tensor in = piece_of(p->in[k], at, &size), out = piece_of(p->out[k], at, &size);
+      part one = *p;
+      one.count = 1;
+      one.in = &in;
+      one.out = &out;
+      one.scratch = (vt_arena){0};
+      vt_status st = run_piece(&one);
+      vt_arena_free(&one.scratch);
+      if (st) return st;
+    }
+  }
+  return VT_OK;
 }
 
 // ---- which row ----------------------------------------------------------------------------------
@@ -265,7 +299,7 @@ static vt_status run_part(part *p) {
   int64_t bytes = 0;
   for (uint32_t k = 0; k < p->op->operand_count; k++) bytes += vt_type_bytes(p->in[k].type);
   bool shares = p->op->code == VT_OP_ALL_REDUCE && bytes > WHOLE_BYTES && p->other_count;
-  return shares ? run_shares(p) : run_whole(p);
+  return shares ? run_shares(p, bytes) : run_whole(p);
 }
 
 vt_status vt_eval_collective_part(const vt_op *op, const vt_eval_env *env, int32_t devices,
@@ -277,6 +311,7 @@ vt_status vt_eval_collective_part(const vt_op *op, const vt_eval_env *env, int32
             .env = env,
             .devices = devices,
             .place = env->partition,
+            .count = op->operand_count,
             .in = in,
             .out = out,
             .meetings = meetings};

@@ -469,7 +469,7 @@ static void refusals(void **state) {
 static void large_reductions(void **state) {
   (void)state;
   static const vt_dtype dtypes[] = {VT_F32, VT_BF16, VT_S8, VT_C64};
-  static const int64_t sizes[] = {40000, 20011, 100003};
+  static const int64_t sizes[] = {40000, 20011, 1300003};
   uint64_t random = 1;
   for (int t = 0; t < 4 * 3; t++) {
     vt_dtype dtype = dtypes[t / 3];

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "runtime/crossing.h"
 
-enum { EAGER_BYTES = 1 << 16, EARLY_BLOCKS = 4, SAY_AFTER_S = 60 };
+enum { EAGER_BYTES = 1 << 20, EARLY_BLOCKS = 4, SAY_AFTER_S = 60 };
 
 // What has come, or is to come: a block, or the word that another process is ready for ours.
 struct vt_block {
