@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes of one slice against one, and sums over two processes against bare sockets, in turn in one run.
+
+  ./dev bench --processes
+
+A step of models/transformer on v3-32, cut over four processes of one thread each, against one process of two threads; the
+processor time of all of them, too. A sum over two processes, from Python, against two processes that swap halves of the same
+bytes through a TCP connection and add them with NumPy. Ratio = other time / vtpu time: above 1 vtpu is faster.
+"""
+
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROUNDS = 3
+SIZES = {8: 300, 1 << 16: 200, 1 << 20: 40, 1 << 26: 6}  # bytes: how often
+START = """
+import json, os, sys, time
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+index, count = int(os.environ["BENCH_INDEX"]), int(os.environ["BENCH_COUNT"])
+if count > 1:
+    jax.distributed.initialize(os.environ["BENCH_COORDINATOR"], count, index)
+"""
+STEP = """
+sys.path.insert(0, "transformer")
+import train as model
+config = model.Config(layers=4, width=256, heads=4, length=128, batch=32, steps=14, model_parallel=1)
+mesh = Mesh(np.array(jax.devices()).reshape(-1, 1), ("data", "model"))
+state = model.create_state(config)
+state = jax.device_put(state, model.shardings(state, mesh))
+step, key, text = jax.jit(model.train_step, donate_argnums=0), jax.random.key(1), model.load()
+times = []
+for i in range(config.steps):
+    tokens = model.sample(text, config, i)
+    tokens = jax.make_array_from_callback(tokens.shape, NamedSharding(mesh, P("data")), lambda at: tokens[at])
+    begun, used = time.perf_counter(), time.process_time()
+    state, loss = step(state, tokens, key)
+    float(loss)
+    times.append((time.perf_counter() - begun, time.process_time() - used))
+print("said " + json.dumps([sorted(t[k] for t in times[2:])[(len(times) - 2) // 2] for k in range(2)]), flush=True)
+"""
+SUM = """
+sizes = json.loads(os.environ["BENCH_SIZES"])
+mesh = Mesh(np.array(jax.devices()).reshape(count, -1), ("process", "chip"))
+total = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, P()))
+medians = {}
+for size, often in sizes.items():
+    n = int(size) // 4
+    x = jax.make_array_from_callback((count, n), NamedSharding(mesh, P("process")), lambda at: np.ones((1, n), np.float32))
+    times = []
+    for _ in range(often + 2):
+        begun = time.perf_counter()
+        total(x).block_until_ready()
+        times.append(time.perf_counter() - begun)
+    medians[size] = sorted(times[2:])[often // 2]
+print("said " + json.dumps(medians), flush=True)
+"""
+
+
+def free_port():
+    while True:
+        port = random.SystemRandom().randrange(10000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+
+
+def job(code, slice_name, count, threads):
+    """What each process says."""
+    ports = [free_port() for _ in range(count + 1)]
+    env = dict(os.environ, JAX_PLATFORMS="tpu,cpu", VTPU_ACCELERATOR_TYPE=slice_name, OMP_NUM_THREADS=str(threads),
+               BENCH_COUNT=str(count), BENCH_COORDINATOR=f"localhost:{ports[-1]}", MEGASCALE_COORDINATOR_ADDRESS="",
+               MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="", BENCH_SIZES=json.dumps(SIZES))
+    if count > 1:
+        env["TPU_PROCESS_ADDRESSES"] = ",".join(f"localhost:{port}" for port in ports[:-1])
+    processes = [subprocess.Popen([sys.executable, "-c", START + code], env=dict(env, BENCH_INDEX=str(i), CLOUD_TPU_TASK_ID=str(i)),
+                                  cwd=os.path.join(ROOT, "models"), text=True, stdout=subprocess.PIPE) for i in range(count)]
+    said = []
+    for process in processes:
+        lines = [line[5:] for line in process.communicate()[0].splitlines() if line.startswith("said ")]
+        if process.returncode or not lines:
+            sys.exit(f"a process of {slice_name} ended with {process.returncode}")
+        said.append(json.loads(lines[0]))
+    return said
+
+
+def read(connection, into):
+    view = memoryview(into).cast("B")
+    while len(view):
+        view = view[connection.recv_into(view):]
+
+
+def swap(connection, out, into):
+    """Both ways at once."""
+    sender = threading.Thread(target=connection.sendall, args=(memoryview(out).cast("B"),)) if out.nbytes > 1 << 15 else None
+    sender.start() if sender else connection.sendall(memoryview(out).cast("B"))
+    read(connection, into)
+    if sender:
+        sender.join()
+
+
+def sum_by_socket(connection, mine):
+    """The sum over both ends: each adds its half, and the halves are swapped."""
+    medians = {}
+    for size, often in SIZES.items():
+        x, other, result = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32), np.empty(size // 4, np.float32)
+        half = size // 8
+        here, there = (slice(half), slice(half, None)) if mine else (slice(half, None), slice(half))
+        times = []
+        for _ in range(often + 2):
+            begun = time.perf_counter()
+            swap(connection, x[there], other[here])
+            np.add(x[here], other[here], out=result[here])
+            swap(connection, result[here], result[there])
+            times.append(time.perf_counter() - begun)
+        medians[str(size)] = statistics.median(times[2:])
+    return medians
+
+
+def sockets():
+    listener = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if not child:
+        with socket.create_connection(listener.getsockname()) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sum_by_socket(connection, False)
+        os._exit(0)
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    medians = sum_by_socket(connection, True)
+    os.waitpid(child, 0)
+    return medians
+
+
+def main():
+    steps, sums, bare = [], [], []
+    for _ in range(ROUNDS):
+        one, four = job(STEP, "v3-32", 1, 2)[0], job(STEP, "v3-32", 4, 1)
+        steps.append((one[0], max(p[0] for p in four), one[1], sum(p[1] for p in four)))
+        sums.append(job(SUM, "v4-16", 2, 1)[0])
+        bare.append(sockets())
+    middle = [statistics.median(row[k] for row in steps) for k in range(4)]
+    print(f"{'row':<34}{'vtpu':>12}{'other':>12}{'ratio':>8}")
+    print(f"{'step, 4 processes to 1':<34}{middle[1] * 1e3:>9.1f} ms{middle[0] * 1e3:>9.1f} ms{middle[0] / middle[1]:>8.2f}")
+    print(f"{'  processor time':<34}{middle[3] * 1e3:>9.1f} ms{middle[2] * 1e3:>9.1f} ms{middle[2] / middle[3]:>8.2f}")
+    for size in map(str, SIZES):
+        ours, other = (statistics.median(row[size] for row in rows) for rows in (sums, bare))
+        print(f"{'sum over 2 processes, bytes ' + size:<34}{ours * 1e6:>9.0f} us{other * 1e6:>9.0f} us{other / ours:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
