@@ -9,9 +9,14 @@
 
 uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed) {
   const unsigned char *p = bytes;
-  uint64_t h = 0xCBF29CE484222325u ^ seed;
-  for (size_t i = 0; i < size; i++) h = (h ^ p[i]) * 0x100000001B3u;
-  return vt_hash_u64(h, size);
+  uint64_t h = vt_hash_u64(size, seed), word;
+  for (; size >= sizeof word; size -= sizeof word, p += sizeof word) {
+    memcpy(&word, p, sizeof word);
+    h = vt_hash_u64(word, h);
+  }
+  word = 0;
+  if (size) memcpy(&word, p, size);
+  return vt_hash_u64(word, h);
 }
 
 typedef struct map_key {
@@ -20,25 +25,12 @@ typedef struct map_key {
   size_t size;
 } map_key;
 
-// Eight bytes at a time: most keys are pointers.
+// Most keys are pointers.
 static inline map_key make_key(const void *bytes, size_t size) {
   map_key key = {.bytes = bytes, .size = size};
-  const char *p = bytes;
-  if (size == sizeof key.small) {
-    memcpy(&key.small, p, sizeof key.small);
-    key.hash = vt_hash_u64(key.small, size);
-    return key;
-  }
-  uint64_t hash = size, word;
-  size_t left = size;
-  for (; left >= sizeof word; left -= sizeof word, p += sizeof word) {
-    memcpy(&word, p, sizeof word);
-    hash = vt_hash_u64(word, hash);
-  }
-  word = 0;
-  if (left) memcpy(&word, p, left);
-  key.hash = left ? vt_hash_u64(word, hash) : hash;
-  if (size < sizeof word) key.small = word;
+  if (size && size <= sizeof key.small) memcpy(&key.small, bytes, size);
+  key.hash =
+      size == sizeof key.small ? vt_hash_u64(key.small, size) : vt_hash_bytes(bytes, size, 0);
   return key;
 }
 

@@ -29,7 +29,7 @@ typedef struct vt_map {
   size_t slot_count;
 } vt_map;
 
-// FNV-1a based 64-bit hash with a final mix; stable across runs and machines.
+// Stable across runs and machines of one byte order.
 uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed);
 static inline uint64_t vt_hash_u64(uint64_t a, uint64_t seed) {
   uint64_t h = (a ^ seed) * 0x9E3779B97F4A7C15u;

@@ -59,6 +59,16 @@ bool vt_op_equal(const vt_op *a, const vt_op *b, vt_value *const *operands) {
          !memcmp(a->operands, operands, sizeof *operands * a->operand_count) && same_shape(a, b);
 }
 
+// Of what it holds; of a large one, of its ends.
+static uint64_t literal_hash(const vt_literal *literal, uint64_t seed) {
+  enum { END = 256 };
+  size_t bytes =
+      literal->splat ? vt_dtype_bytes(literal->type.dtype) : (size_t)vt_type_bytes(literal->type);
+  const char *data = literal->data;
+  if (bytes <= 2 * END) return vt_hash_bytes(data, bytes, seed);
+  return vt_hash_bytes(data + bytes - END, END, vt_hash_bytes(data, END, seed));
+}
+
 uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
   uint64_t h = vt_hash_u64(op->code, op->attr_count);
   for (uint32_t i = 0; i < op->operand_count; i++)
@@ -76,8 +86,7 @@ uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
       one = vt_hash_u64((uint64_t)attr->i64, one);
     if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_INTS && attr->count)
       one = vt_hash_bytes(attr->ints, sizeof *attr->ints * attr->count, one);
-    if (attr->key == VT_ATTR_VALUE && attr->literal->splat)
-      one = vt_hash_bytes(attr->literal->data, vt_dtype_bytes(attr->literal->type.dtype), one);
+    if (attr->key == VT_ATTR_VALUE) one = literal_hash(attr->literal, one);
     h += one;
   }
   return h;
