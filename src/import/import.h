@@ -11,7 +11,8 @@
 //    instead of captured, sharing their data;
 //  - stablehlo.dot, broadcast, cross-replica-sum are kept (src/passes rewrites them);
 //    einsum becomes dot_general and transpose, dynamic_reshape, dynamic_iota,
-//    dynamic_broadcast_in_dim and get_dimension_size fold when the result type is static;
+//    dynamic_broadcast_in_dim and get_dimension_size fold when the result type is static, and
+//    set_dimension_size to the dimension's own size;
 //  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY
 //    (absent = default), REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING,
 //    MHLO_SHARDING, FRONTEND_ATTRIBUTES; layouts are written "[1,0];[0]" in operand order;

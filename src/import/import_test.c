@@ -434,6 +434,21 @@ static void nested_manual_computations_know_their_axes(void **state) {
   vt_module_destroy(module);
 }
 
+// XLA writes StableHLO with ops of its own where it has no such op: TensorFlow's text has them.
+static void xlas_own_ops_are_read(void **state) {
+  (void)state;
+  static const char text[] = "module @m {\n"
+                             "func.func @main(%a: tensor<5xf32>) -> tensor<5xf32> {\n"
+                             "%0 = mhlo.erf %a : tensor<5xf32>\n"
+                             "%1 = mhlo.copy %0 : tensor<5xf32>\n"
+                             "return %1 : tensor<5xf32> }}";
+  vt_module *module;
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, sizeof text - 1}, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  assert_non_null(module->main->first);
+  vt_module_destroy(module);
+}
+
 #define SHARDED "{mhlo.sharding = \"{devices=[4]<=[4]}\"}"
 #define TO_LOCAL(x)                                                                                \
   "stablehlo.custom_call @SPMDFullToShardShape(" x ") {mhlo.sharding = \"{manual}\"} "
@@ -524,6 +539,7 @@ static void other_forms_of_manual_computations_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(xlas_own_ops_are_read),
       cmocka_unit_test(ops_between_conversions_are_manual),
       cmocka_unit_test(other_forms_of_manual_computations_are_refused),
       cmocka_unit_test(fixtures_print_as_their_golden_text),

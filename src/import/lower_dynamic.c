@@ -59,6 +59,22 @@ static vt_value *constant_i32(vt_lower *lo, const vt_raw_op *raw, int64_t value)
   return vt_build_constant(lo->func, NULL, vt_lower_loc(lo, raw->loc), literal);
 }
 
+// The size that the dimension has anyway, which TensorFlow sets after a sort.
+static vt_status set_size(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
+                          vt_value **out_result) {
+  const vt_raw_attr *dim = vt_raw_find(raw, "dimension");
+  if (operands->size != 2 || !dim || dim->kind != VT_RAW_INT || dim->i64 < 0 ||
+      dim->i64 >= operands->data[0]->type.rank)
+    return vt_lower_error(lo, raw, VT_INVALID_ARGUMENT, "there is no such dimension");
+  const vt_raw_attr *size = numbers_of(lo, operands->data[1]);
+  if (!size || size->count != 1 || size->ints[0] != operands->data[0]->type.dims[dim->i64])
+    return vt_lower_error(lo, raw, VT_UNIMPLEMENTED,
+                          "dynamic shapes are not supported: every dimension must be known when "
+                          "the program is compiled");
+  *out_result = operands->data[0];
+  return VT_OK;
+}
+
 vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
                            const vt_type_list *types, vt_value **out_result) {
   size_t fold = 0, folded = sizeof folds / sizeof *folds;
@@ -70,6 +86,7 @@ vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_li
     *out_result = constant_i32(lo, raw, operands->data[0]->type.dims[dim->i64]);
     return VT_OK;
   }
+  if (raw->row->code == VT_OP_SET_DIMENSION_SIZE) return set_size(lo, raw, operands, out_result);
   while (fold < folded && folds[fold].from != raw->row->code) fold++;
   if (fold == folded)
     return vt_lower_error(lo, raw, VT_UNIMPLEMENTED, "dynamic shapes are not supported");

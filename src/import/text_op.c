@@ -146,10 +146,16 @@ const vt_vhlo_row *vt_parse_row(vt_string name) {
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (vt_string_is(name, others[i].text))
       return vt_vhlo_find(others[i].row, strlen(others[i].row));
-  if (name.size <= 11 || memcmp(name.data, "stablehlo.", 10))
-    return vt_vhlo_find(name.data, name.size);
   char versioned[80];
   const vt_vhlo_row *row = NULL;
+  if (name.size > 5 && name.size < 64 && !memcmp(name.data, "mhlo.", 5)) { // XLA's names
+    int size =
+        snprintf(versioned, sizeof versioned, "chlo.%.*s", (int)name.size - 5, name.data + 5);
+    row = vt_vhlo_find(versioned, (size_t)size);
+    if (row) return row;
+  }
+  if (name.size <= 11 || memcmp(name.data, "stablehlo.", 10))
+    return vt_vhlo_find(name.data, name.size);
   for (int version = 2; version >= 1 && !row && name.size < 64; version--) {
     int size = snprintf(versioned, sizeof versioned, "vhlo.%.*s_v%d", (int)name.size - 10,
                         name.data + 10, version);

@@ -637,7 +637,7 @@ bool vt_parse_pretty(vt_parser *p, vt_string name, vt_op_parse *o) {
     return true;
   }
   bool stablehlo = name.size >= 10 && !memcmp(name.data, "stablehlo.", 10);
-  bool chlo = name.size >= 5 && !memcmp(name.data, "chlo.", 5);
+  bool chlo = name.size >= 5 && (!memcmp(name.data, "chlo.", 5) || !memcmp(name.data, "mhlo.", 5));
   if ((!stablehlo && !chlo) || o->op->row->handler == VT_HANDLE_RETURN) return false;
   parse_plain(p, name, o);
   return true;
