@@ -9,6 +9,7 @@ from vtpu.slices import program_path
 
 def main():
     path = program_path()
+    os.environ.setdefault("VTPU_PYTHON", sys.executable)  # that of `vtpu tf`
     os.execv(path, ["vtpu", *sys.argv[1:]])
 
 

@@ -19,6 +19,7 @@ int vt_cli_sweep(const vt_args *args);
 int vt_cli_validate(const vt_args *args);
 int vt_cli_run(const vt_args *args);
 int vt_cli_report(const vt_args *args);
+int vt_cli_tf(const vt_args *args);
 int vt_cli_info(const vt_args *args);
 
 // The file of libvtpu.so, which holds this code.

@@ -17,6 +17,7 @@ import tempfile
 import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(HERE, "../../python")
 LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 
 # packaged: with our Python package installed beside the framework and nothing set, instead of `vtpu run`.
@@ -43,6 +44,7 @@ PROGRAMS = {
     "keras": Program("frameworks", "keras_data_parallel.py", "v3-8", 8),
     "keras_parts": Program("frameworks", "keras_model_parallel.py", "v3-8", 8),
     "keras_gan": Program("frameworks", "keras_gan.py", "v3-8", 8),
+    "tensorflow": Program("frameworks", "tensorflow_parts.py", "v5litepod-1", 1, ("cpu",), ("tpu", VTPU)),
     "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),
@@ -116,7 +118,7 @@ def main():
             install(site, vtpu)
             got = run(words, {"PYTHONPATH": site, "VTPU_ACCELERATOR_TYPE": program.slice})
     else:
-        got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", *words], {})
+        got = run([vtpu, "run", "--quiet", "-t", program.slice, "--", *words], {"PYTHONPATH": PACKAGE})
     wrong = list(differences(want, got, program))
     print("\n".join(wrong))
     return 1 if wrong else 0
