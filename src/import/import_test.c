@@ -449,6 +449,47 @@ static void xlas_own_ops_are_read(void **state) {
   vt_module_destroy(module);
 }
 
+// PyTorch/XLA's calls: a product along each side, with the transposed matrix for the gradient.
+static void images_are_resized_by_products(void **state) {
+  (void)state;
+  static const struct {
+    const char *call, *want; // NULL: taken
+  } rows[] = {
+      {"@ResizeNearest(%a) {backend_config = \"\\2200\\22\"} : (tensor<2x3x4x5xf32>) -> "
+       "tensor<2x6x8x5xf32>",
+       NULL},
+      {"@ResizeBilinearGrad(%a) {backend_config = \"\\2210\\22\"} : (tensor<2x3x4x5xf32>) -> "
+       "tensor<2x2x2x5xf32>",
+       NULL},
+      {"@ResizeNearest(%a) {backend_config = \"\\220\\22\"} : (tensor<2x3x4x5xf32>) -> "
+       "tensor<2x6x8x5xf32>",
+       "two flags were expected"},
+      {"@ResizeNearest(%a) {backend_config = \"\\2200\\22\"} : (tensor<2x3x4x5xf32>) -> "
+       "tensor<2x6x8x7xf32>",
+       "two flags were expected"},
+      {"@ResizeNearest(%a) {backend_config = \"\\2200\\22\"} : (tensor<2x3x4x5xf32>) -> "
+       "tensor<2x6x2000000000x5xf32>",
+       "images of this size are not resized"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[1024];
+    int size = snprintf(text, sizeof text,
+                        "module @m {\nfunc.func @main(%%a: tensor<2x3x4x5xf32>) {\n"
+                        "%%0 = stablehlo.custom_call %s\nreturn }}",
+                        rows[i].call);
+    vt_module *module = NULL;
+    vt_status st = vt_import((vt_bytes){(const uint8_t *)text, (size_t)size}, &module);
+    if (!st == !!rows[i].want || (st && !strstr(vt_status_message(st), rows[i].want)))
+      fail_msg("%s: %s", rows[i].call, st ? vt_status_message(st) : "taken");
+    int products = 0;
+    for (const vt_op *op = st ? NULL : module->main->first; op; op = op->next)
+      products += op->code == VT_OP_DOT_GENERAL;
+    assert_int_equal(products, st ? 0 : 2);
+    if (!st) vt_module_destroy(module);
+    vt_status_free(st);
+  }
+}
+
 #define SHARDED "{mhlo.sharding = \"{devices=[4]<=[4]}\"}"
 #define TO_LOCAL(x)                                                                                \
   "stablehlo.custom_call @SPMDFullToShardShape(" x ") {mhlo.sharding = \"{manual}\"} "
@@ -540,6 +581,7 @@ static void other_forms_of_manual_computations_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(xlas_own_ops_are_read),
+      cmocka_unit_test(images_are_resized_by_products),
       cmocka_unit_test(ops_between_conversions_are_manual),
       cmocka_unit_test(other_forms_of_manual_computations_are_refused),
       cmocka_unit_test(fixtures_print_as_their_golden_text),

@@ -79,6 +79,8 @@ vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECK
 typedef struct vt_crossing vt_crossing;
 vt_status vt_lower_crossing(vt_lower *lo, vt_raw_op *raw, bool to_local) VT_CHECKED;
 vt_status vt_lower_crossings(vt_lower *lo, vt_func *func) VT_CHECKED;
+// Images made larger or smaller, and the gradient of that (lower_resize.c).
+vt_status vt_lower_resize(vt_lower *lo, vt_raw_op *raw) VT_CHECKED;
 // The Shardy sharding that the frontend attributes of a dictionary hold as text under this name;
 // NULL when none.
 vt_status vt_lower_frontend_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *dict,

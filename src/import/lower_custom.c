@@ -274,6 +274,9 @@ vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   bool to_local = is_call_of(raw, "SPMDFullToShardShape");
   if (to_local || is_call_of(raw, "SPMDShardToFullShape"))
     return vt_lower_crossing(lo, raw, to_local);
+  if (is_call_of(raw, "ResizeNearest") || is_call_of(raw, "ResizeNearestGrad") ||
+      is_call_of(raw, "ResizeBilinear") || is_call_of(raw, "ResizeBilinearGrad"))
+    return vt_lower_resize(lo, raw);
   if (is_call_of(raw, "xla.sdy.GlobalToLocalShape")) return lower_to_local(lo, raw);
   if (is_call_of(raw, "xla.sdy.LocalToGlobalShape") ||
       is_call_of(raw, "xla.sdy.FuncResultSharding"))
