@@ -136,12 +136,24 @@ static vt_status try_file(const char *path) {
   return VT_OK;
 }
 
+// One line for what went wrong, if the program's own words do not say it.
 static void explain(const vt_run_use *use) {
+  bool interrupted = WIFSIGNALED(use->status) && WTERMSIG(use->status) == SIGINT;
+  if (interrupted || use->exit_code == BY_SIGNAL + SIGINT) {
+    fprintf(stderr, "vtpu run: interrupted%s\n",
+            use->processes ? "" : " before the program opened the TPU");
+    return;
+  }
   if (WIFSIGNALED(use->status) && WTERMSIG(use->status) == SIGKILL)
     fprintf(stderr,
             "vtpu run: the program was killed (SIGKILL); if nobody did it, this machine ran "
             "out of memory\n");
   if (use->processes || use->exit_code == NOT_FOUND || use->exit_code == NOT_EXECUTABLE) return;
+  if (use->exit_code && !WIFSIGNALED(use->status) && !*use->no_files) {
+    fprintf(stderr, "vtpu run: the program ended with exit code %d before it opened the TPU\n",
+            use->exit_code);
+    return;
+  }
   const char *jax = getenv("JAX_PLATFORMS"), *pjrt = getenv("PJRT_DEVICE");
   fprintf(stderr, "vtpu run: the program did not open the TPU (JAX_PLATFORMS=%s, PJRT_DEVICE=%s)\n",
           jax ? jax : "", pjrt ? pjrt : "");

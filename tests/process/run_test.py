@@ -103,6 +103,35 @@ class Run(unittest.TestCase):
             self.assertEqual(child.communicate()[0], "ending\n")
             self.assertEqual(child.returncode, 7)
 
+    def test_a_missing_framework_is_the_programs_own_error(self):
+        said = run("--", sys.executable, "-c", "import a_framework_that_is_missing")
+        lines = said.stderr.splitlines()
+        self.assertEqual(said.returncode, 1)
+        self.assertEqual(lines[-2], "ModuleNotFoundError: No module named 'a_framework_that_is_missing'")
+        self.assertEqual(lines[-1], "vtpu run: the program ended with exit code 1 before it opened the TPU")
+
+    def test_an_interrupted_program_says_so_once(self):
+        program = "import time; print('ready', flush=True); time.sleep(600)"
+        for words, code in ((["-c", program], -signal.SIGINT), (["-c", f"try:\n  {program}\nexcept KeyboardInterrupt: exit(130)"], 130)):
+            child = subprocess.Popen([VTPU, "run", "--", sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True, start_new_session=True)  # fmt: skip
+            self.assertEqual(child.stdout.readline(), "ready\n")
+            os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+            said = child.communicate()[1].splitlines()
+            self.assertEqual(child.returncode, code)
+            self.assertEqual([line for line in said if line.startswith("vtpu")], ["vtpu run: interrupted before the program opened the TPU"])
+
+    def test_without_namespaces_a_line_says_why_there_are_no_chips(self):
+        if not namespaces():
+            self.skipTest("no namespaces here, so none can be forbidden")
+        forbid = "echo 0 >/proc/sys/user/max_user_namespaces && echo 0 >/proc/sys/user/max_mnt_namespaces || exit 77; exec \"$@\""
+        said = subprocess.run(["unshare", "-Ur", "sh", "-c", forbid, "-", VTPU, "run", "-t", "v3-8", "true"], capture_output=True, text=True)
+        if said.returncode == 77:
+            self.skipTest("namespaces cannot be forbidden here")
+        self.assertEqual(said.returncode, 0)
+        line = [line for line in said.stderr.splitlines() if "no device files" in line]
+        self.assertEqual(len(line), 1, said.stderr)
+
     def test_flags_behind_the_program_are_its_own(self):
         self.assertEqual(run("echo", "-t", "--help", "--", "x").stdout, "-t --help -- x\n")
         self.assertIn("usage: vtpu run", run("--help").stdout)
