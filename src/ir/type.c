@@ -26,6 +26,12 @@ vt_dtype vt_dtype_from_text(const char *text, size_t size) {
   return VT_DTYPE_INVALID;
 }
 
+vt_dtype vt_dtype_unsigned(vt_dtype dtype) {
+  for (int d = 1; d < VT_DTYPE_LIMIT && vt_dtype_kind_of(dtype) == VT_KIND_SIGNED; d++)
+    if (infos[d].kind == VT_KIND_UNSIGNED && infos[d].bits == infos[dtype].bits) return (vt_dtype)d;
+  return dtype;
+}
+
 vt_type vt_type_make(vt_arena *arena, vt_dtype dtype, int32_t rank, const int64_t *dims) {
   vt_assert(rank >= 0 && rank <= VT_MAX_RANK);
   vt_assert_each(i, rank, dims[i] >= 0);

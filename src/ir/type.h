@@ -39,6 +39,7 @@ typedef struct vt_dtype_info {
 
 const vt_dtype_info *vt_dtype_get(vt_dtype dtype); // a row of zeros and "?" when not in the table
 vt_dtype vt_dtype_from_text(const char *text, size_t size); // VT_DTYPE_INVALID when unknown
+vt_dtype vt_dtype_unsigned(vt_dtype dtype); // of a signed integer; any other type is kept
 static inline size_t vt_dtype_bytes(vt_dtype dtype) {
   return vt_dtype_get(dtype)->bytes;
 }

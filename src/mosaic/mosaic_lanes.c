@@ -8,25 +8,6 @@
 
 #include "mosaic/mosaic_run.h"
 
-static vt_dtype unsigned_of(vt_dtype dtype) {
-  switch ((int)dtype) {
-  case VT_S2:
-    return VT_U2;
-  case VT_S4:
-    return VT_U4;
-  case VT_S8:
-    return VT_U8;
-  case VT_S16:
-    return VT_U16;
-  case VT_S32:
-    return VT_U32;
-  case VT_S64:
-    return VT_U64;
-  default:
-    return dtype;
-  }
-}
-
 // What the arithmetic of i1 is.
 static vt_opcode bool_loop(vt_opcode code) {
   switch ((int)code) {
@@ -89,7 +70,7 @@ static vt_status operand_data(vt_mmachine *m, const vt_mvalue *value, bool as_un
 vt_status vt_mosaic_run_lanes(vt_mmachine *m, const vt_mop *op) {
   const vt_mop_info *info = vt_mop_info_get(op->code);
   vt_mtype type = op->results[0].type;
-  vt_dtype dtype = info->is_unsigned ? unsigned_of(type.dtype) : type.dtype, types[3];
+  vt_dtype dtype = info->is_unsigned ? vt_dtype_unsigned(type.dtype) : type.dtype, types[3];
   int64_t n = vt_mcount(type);
   void *in[3], *copies[3] = {NULL}, *out;
   vt_status st = VT_OK;
@@ -136,7 +117,7 @@ vt_status vt_mosaic_run_compare_int(vt_mmachine *m, const vt_mop *op) {
   vt_mtype type = op->operands[0]->type;
   bool is_unsigned = predicate >= 6,
        swapped = type.dtype == VT_PRED && predicate > 1 && !is_unsigned;
-  vt_dtype dtype = is_unsigned ? unsigned_of(type.dtype) : type.dtype;
+  vt_dtype dtype = is_unsigned ? vt_dtype_unsigned(type.dtype) : type.dtype;
   int64_t n = vt_mcount(type);
   void *in[2], *copies[2] = {NULL}, *out;
   vt_status st = VT_OK;
@@ -234,7 +215,7 @@ vt_status vt_mosaic_run_select(vt_mmachine *m, const vt_mop *op) {
 vt_status vt_mosaic_run_cast(vt_mmachine *m, const vt_mop *op) {
   vt_mtype from = op->operands[0]->type, to = op->results[0].type;
   bool is_unsigned = vt_mop_info_get(op->code)->is_unsigned;
-  vt_dtype source = is_unsigned ? unsigned_of(from.dtype) : from.dtype;
+  vt_dtype source = is_unsigned ? vt_dtype_unsigned(from.dtype) : from.dtype;
   int64_t n = vt_mcount(from);
   void *in, *copy, *out;
   VT_TRY(operand_data(m, op->operands[0], is_unsigned, &in, &copy));
@@ -270,8 +251,8 @@ vt_status vt_mosaic_run_cast_unsigned(vt_mmachine *m, const vt_mop *op) {
   int64_t n = vt_mcount(from);
   void *out;
   VT_TRY(vt_mresult_new(m, &op->results[0], &out));
-  VT_TRY(vt_eval_convert_array(from.dtype, unsigned_of(to.dtype), n, vt_mdata(m, op->operands[0]),
-                               out));
+  VT_TRY(vt_eval_convert_array(from.dtype, vt_dtype_unsigned(to.dtype), n,
+                               vt_mdata(m, op->operands[0]), out));
   if (is_sub_byte(to.dtype)) sign_extend(to.dtype, n, out);
   return VT_OK;
 }
@@ -294,8 +275,8 @@ vt_status vt_mosaic_run_round_cast(vt_mmachine *m, const vt_mop *op) {
   VT_TRY_OUT(widened(m, op->operands[0], &wide));
   for (int64_t i = 0; i < n && nearest; i++) wide[i] = rintf(wide[i]);
   VT_TRY_OUT(vt_mresult_new(m, &op->results[0], &out));
-  VT_TRY_OUT(
-      vt_eval_convert_array(VT_F32, is_unsigned ? unsigned_of(to.dtype) : to.dtype, n, wide, out));
+  VT_TRY_OUT(vt_eval_convert_array(VT_F32, is_unsigned ? vt_dtype_unsigned(to.dtype) : to.dtype, n,
+                                   wide, out));
   if (is_unsigned && is_sub_byte(to.dtype)) sign_extend(to.dtype, n, out);
 out:
   free(wide);

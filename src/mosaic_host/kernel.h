@@ -8,13 +8,15 @@
 
 #include "host/emit.h"
 #include "mosaic/mosaic_code.h"
+#include "mosaic_host/kernel_product.h"
 
 typedef enum vt_khome {
   VT_KHOME_NONE,   // a scalar, a reference, or never used
   VT_KHOME_INLINE, // computed where it is used
   VT_KHOME_MEMORY, // dense, at `at` in the machine's memory
   VT_KHOME_LEAF,   // a part of an array, read where it is used
-  VT_KHOME_ALIAS   // the memory of the operand, which is dense, with other dimensions
+  VT_KHOME_ALIAS,  // the memory of the operand, which is dense, with other dimensions
+  VT_KHOME_SUM     // a product that a store adds to what it keeps, computed into the store's place
 } vt_khome;
 
 typedef struct vt_kvalue {
@@ -25,6 +27,7 @@ typedef struct vt_kvalue {
   bool native, loads;             // the op has code; it is a load with code
   bool wants_memory, wants_dense; // what uses need
   bool free;                      // of constants and counts: costs nothing to compute again
+  bool sum;                       // a product that a store adds to what it keeps, or their sum
   uint32_t depth;                 // of values without a home, of views
   bool dynamic;                   // LEAF: whether it lies inside is known at run time only
   int64_t at, bytes;
@@ -37,30 +40,12 @@ typedef struct vt_kvalue {
   vt_mview view; // its static part: dimensions and strides in bytes
 } vt_kvalue;
 
-// An operand of a product: dense where it is, or brought into memory first.
-typedef struct vt_kside {
-  vt_dtype dtype; // f32 or bf16
-  bool moved;
-  bool rounds;                  // to bf16, kept as f32
-  int64_t at, bytes;            // when moved
-  int64_t batch, rows, columns; // strides in elements
-} vt_kside;
-
-typedef struct vt_kproduct {
-  uint32_t op; // its number
-  bool native; // else the op's own function
-  bool adds;   // the accumulator is not zero
-  int64_t batch, m, n, k;
-  vt_kside sides[2];
-  void *primitive; // kernel_product.c
-} vt_kproduct;
-
 typedef struct vt_kplan {
   const vt_mosaic *kernel;
   bool exact_dots;
   vt_arena *arena;
   vt_kvalue *values;    // by slot
-  int32_t *products_of; // by op; -1
+  int32_t *products_of; // by op, also of the store that adds one; -1
   int64_t *temps;       // by op: memory that it needs for itself
   bool *native_stores;  // by op
   uint32_t product_count;
@@ -78,6 +63,13 @@ static inline vt_kvalue *vt_kvalue_of(const vt_kplan *p, const vt_mvalue *v) {
 bool vt_kplan_make(vt_kplan *p);
 // About how many elements the kernel computes.
 double vt_kplan_work(const vt_mosaic *kernel);
+// The product that the op computes, or adds to what it stores; NULL: none.
+static inline const vt_kproduct *vt_kplan_product(const vt_kplan *p, const vt_mop *op) {
+  int32_t number = p->products_of[op->number];
+  return number < 0 ? NULL : &p->products[number];
+}
+// What a stored sum has beside the product.
+const vt_mvalue *vt_kplan_addend(const vt_mvalue *sum, const vt_kproduct *q);
 bool vt_kplan_is_zero(const vt_mvalue *v);
 // The value as a constant, when it is one.
 bool vt_kplan_constant(const vt_mvalue *v, int64_t *out);
@@ -98,13 +90,6 @@ LLVMValueRef vt_klanes_emit(vt_emitter *e, vt_arena *arena, const vt_mop *op,
                             const LLVMValueRef *in);
 LLVMValueRef vt_klanes_convert(vt_emitter *e, vt_arena *arena, vt_dtype from, vt_dtype to,
                                LLVMValueRef x);
-
-// kernel_product.c
-bool vt_kproduct_make(vt_kproduct *p);
-void vt_kproduct_free(vt_kproduct *p);
-vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **out_state);
-void vt_kproducts_close(void *state);
-int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const void *b, void *out);
 
 // kernel_emit.c: the code of one function.
 void vt_kernel_emit(vt_emitter *e, const vt_kplan *plan, const vt_mfunc *func, const char *name);
@@ -150,7 +135,6 @@ LLVMValueRef vt_kaddress(vt_kemit *k, const vt_mvalue *value); // of a value wit
 void vt_knest_store(vt_kemit *k, const vt_mvalue *value, const vt_kplace *place, bool rounds);
 void vt_knest_op(vt_kemit *k, const vt_mop *op, const vt_kplace *place); // an op's own result
 void vt_knest_reduce(vt_kemit *k, const vt_mop *op, const vt_kplace *place);
-void vt_knest_add(vt_kemit *k, const vt_mvalue *acc, const vt_kplace *place);
 LLVMValueRef vt_knest_element(vt_kemit *k, const vt_mvalue *value, const int64_t *index);
 bool vt_knest_reduces(const vt_mop *op);
 

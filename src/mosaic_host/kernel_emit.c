@@ -240,6 +240,34 @@ static LLVMValueRef unless_ok(vt_kemit *k, const vt_mop *op, LLVMValueRef ok, LL
   return phi;
 }
 
+// ---- products -----------------------------------------------------------------------------------
+
+// The product into the place, which begins with `start`, unless it is NULL.
+static void emit_product(vt_kemit *k, const vt_kproduct *q, const vt_mvalue *start,
+                         const vt_kplace *place) {
+  const vt_mop *op = k->plan->kernel->ops[q->op];
+  unsigned number = (unsigned)(q - k->plan->products);
+  LLVMValueRef sides[2];
+  for (int i = 0; i < 2; i++) {
+    const vt_kside *s = &q->sides[i];
+    if (!s->moved) {
+      sides[i] = vt_kaddress(k, op->operands[i]);
+      continue;
+    }
+    vt_kplace side = {.pointer = vt_kat(k, k->memory, vt_ki64(k, s->at)), .dtype = s->dtype};
+    vt_kdense(op->operands[i]->type, side.strides);
+    vt_knest_store(k, op->operands[i], &side, s->rounds);
+    sides[i] = side.pointer;
+  }
+  if (start) vt_knest_store(k, start, place, false);
+  LLVMValueRef args[5] = {k->machine, LLVMConstInt(k->i32, number, false), sides[0], sides[1],
+                          place->pointer};
+  LLVMTypeRef types[5] = {k->pointer, k->i32, k->pointer, k->pointer, k->pointer};
+  call_machine(k, offsetof(vt_mmachine, product), 5, types, args);
+}
+
+// ---- loads and stores ---------------------------------------------------------------------------
+
 static void emit_vector_load(vt_kemit *k, const vt_mop *op) {
   const vt_mvalue *v = &op->results[0];
   const vt_kvalue *plan = plan_of(k, v);
@@ -272,7 +300,8 @@ static void emit_vector_store(vt_kemit *k, const vt_mop *op) {
   const vt_kvalue *plan = plan_of(k, ref);
   const vt_mattr *steps = vt_mop_attr(op, VT_MATTR_STRIDES);
   block_at at = find_block(k, op, ref, op->operands + 2, v->type);
-  LLVMValueRef ok = may_write(k, ref, at.ok);
+  const vt_kproduct *sum = vt_kplan_product(k->plan, op); // then it lies inside
+  LLVMValueRef ok = sum ? LLVMConstInt(k->i1, 1, false) : may_write(k, ref, at.ok);
   LLVMBasicBlockRef other = NULL, done = NULL;
   if (!is_true(ok)) {
     other = vt_kblock(k, "outside");
@@ -285,7 +314,10 @@ static void emit_vector_store(vt_kemit *k, const vt_mop *op) {
   int64_t bytes = (int64_t)vt_dtype_bytes(v->type.dtype);
   for (int32_t d = 0; d < plan->view.rank; d++)
     place.strides[d] = plan->view.strides[d] / bytes * (steps && steps->count ? steps->ints[d] : 1);
-  vt_knest_store(k, v, &place, false);
+  if (sum)
+    emit_product(k, sum, sum->there ? NULL : vt_kplan_addend(v, sum), &place);
+  else
+    vt_knest_store(k, v, &place, false);
   if (!other) return;
   LLVMBuildBr(builder(k), done);
   LLVMPositionBuilderAtEnd(builder(k), other);
@@ -328,33 +360,6 @@ static void emit_store(vt_kemit *k, const vt_mop *op) {
   call_op(k, op, NULL);
   LLVMBuildBr(builder(k), done);
   LLVMPositionBuilderAtEnd(builder(k), done);
-}
-
-// ---- products -----------------------------------------------------------------------------------
-
-static void emit_product(vt_kemit *k, const vt_mop *op, int32_t number) {
-  const vt_kproduct *q = &k->plan->products[number];
-  const vt_mvalue *v = &op->results[0];
-  LLVMValueRef sides[2];
-  for (int i = 0; i < 2; i++) {
-    const vt_kside *s = &q->sides[i];
-    if (!s->moved) {
-      sides[i] = vt_kaddress(k, op->operands[i]);
-      continue;
-    }
-    vt_kplace place = {.pointer = vt_kat(k, k->memory, vt_ki64(k, s->at)), .dtype = s->dtype};
-    vt_kdense(op->operands[i]->type, place.strides);
-    vt_knest_store(k, op->operands[i], &place, s->rounds);
-    sides[i] = place.pointer;
-  }
-  LLVMValueRef args[5] = {k->machine, LLVMConstInt(k->i32, (unsigned)number, false), sides[0],
-                          sides[1], home_of(k, v)};
-  LLVMTypeRef types[5] = {k->pointer, k->i32, k->pointer, k->pointer, k->pointer};
-  call_machine(k, offsetof(vt_mmachine, product), 5, types, args);
-  if (!q->adds) return;
-  vt_kplace place = {.pointer = home_of(k, v), .dtype = v->type.dtype};
-  vt_kdense(v->type, place.strides);
-  vt_knest_add(k, op->operands[2], &place);
 }
 
 // ---- control flow -------------------------------------------------------------------------------
@@ -561,15 +566,13 @@ static void emit_scalar(vt_kemit *k, const vt_mop *op) {
 
 static void emit_vector(vt_kemit *k, const vt_mop *op) {
   const vt_mvalue *v = &op->results[0];
-  int32_t number = k->plan->products_of[op->number];
+  const vt_kproduct *q = vt_kplan_product(k->plan, op);
   if (plan_of(k, v)->home != VT_KHOME_MEMORY) return;
-  if (number >= 0 && k->plan->products[number].native) {
-    emit_product(k, op, number);
-    return;
-  }
   vt_kplace place = {.pointer = home_of(k, v), .dtype = v->type.dtype};
   vt_kdense(v->type, place.strides);
-  if (!plan_of(k, v)->native)
+  if (q)
+    emit_product(k, q, q->adds ? op->operands[2] : NULL, &place);
+  else if (!plan_of(k, v)->native)
     call_op(k, op, NULL);
   else if (op->code == VT_MOP_MULTI_REDUCTION)
     vt_knest_reduce(k, op, &place);

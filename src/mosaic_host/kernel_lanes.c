@@ -24,21 +24,6 @@ vt_dtype vt_klanes_memory(vt_dtype dtype) {
   return dtype == VT_S4 || dtype == VT_S2 ? VT_S8 : dtype;
 }
 
-static vt_dtype unsigned_of(vt_dtype dtype) {
-  switch ((int)dtype) {
-  case VT_S8:
-    return VT_U8;
-  case VT_S16:
-    return VT_U16;
-  case VT_S32:
-    return VT_U32;
-  case VT_S64:
-    return VT_U64;
-  default:
-    return dtype;
-  }
-}
-
 typedef struct shape {
   vt_opcode code;
   uint32_t count;
@@ -130,7 +115,7 @@ static shape shape_of(const vt_mop *op) {
   bool is_unsigned = info->is_unsigned;
   switch (how_of(op)) {
   case LANES: {
-    vt_dtype dtype = is_unsigned ? unsigned_of(to) : to;
+    vt_dtype dtype = is_unsigned ? vt_dtype_unsigned(to) : to;
     return (shape){dtype == VT_PRED ? bool_code(info->loop) : info->loop,
                    op->operand_count,
                    {dtype, dtype, dtype},
@@ -144,11 +129,11 @@ static shape shape_of(const vt_mop *op) {
     return (shape){VT_OP_IS_FINITE, 1, {from}, VT_PRED};
   case CAST:
     if (from == VT_PRED && !is_unsigned) from = VT_S8; // true is -1
-    return (shape){VT_OP_CONVERT, 1, {is_unsigned ? unsigned_of(from) : from}, to};
+    return (shape){VT_OP_CONVERT, 1, {is_unsigned ? vt_dtype_unsigned(from) : from}, to};
   case CAST_UNSIGNED:
-    return (shape){VT_OP_CONVERT, 1, {from}, unsigned_of(to)};
+    return (shape){VT_OP_CONVERT, 1, {from}, vt_dtype_unsigned(to)};
   case ROUND_CAST:
-    return (shape){VT_OP_CONVERT, 1, {from}, is_unsigned ? unsigned_of(to) : to};
+    return (shape){VT_OP_CONVERT, 1, {from}, is_unsigned ? vt_dtype_unsigned(to) : to};
   default:
     return (shape){.code = VT_OP_INVALID};
   }

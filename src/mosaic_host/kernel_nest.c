@@ -325,7 +325,7 @@ typedef struct map {
   const vt_mop *op;       // its result
   const vt_kplace *place;
   vt_dtype dtype; // in registers
-  bool rounds, adds;
+  bool rounds;
   spot at;
   int32_t column; // dimension
 } map;
@@ -359,11 +359,6 @@ static LLVMValueRef map_columns(nest *n, void *user, LLVMValueRef column, LLVMVa
   LLVMValueRef x = m->op ? eval_op(n, m->op, &at) : eval(n, m->value, &at);
   x = vt_klanes_convert(k->e, &k->arena, m->dtype, m->place->dtype, x);
   if (m->rounds) x = vt_emit_round(k->e, VT_BF16, x);
-  if (m->adds) {
-    LLVMValueRef sum = read(n, m->place->dtype, m->place->pointer, m->place->strides, &at);
-    vt_dtype dtype = vt_emit_compute_dtype(m->place->dtype);
-    x = vt_emit_combine(k->e, VT_REDUCE_ADD, dtype, sum, x);
-  }
   write(n, m, &at, x, mask);
   return carry;
 }
@@ -448,11 +443,6 @@ void vt_knest_store(vt_kemit *k, const vt_mvalue *value, const vt_kplace *place,
            .dtype = vt_klanes_memory(value->type.dtype),
            .rounds = rounds};
   run_map(k, value->type, &m);
-}
-
-void vt_knest_add(vt_kemit *k, const vt_mvalue *acc, const vt_kplace *place) {
-  map m = {.value = acc, .place = place, .dtype = acc->type.dtype, .adds = true};
-  run_map(k, acc->type, &m);
 }
 
 static void concatenate(vt_kemit *k, const vt_mop *op, const vt_kplace *place) {

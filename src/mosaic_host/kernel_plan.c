@@ -294,10 +294,7 @@ static bool is_native(const planner *n, const vt_mop *op) {
   int64_t strides[VT_MOSAIC_RANK];
   int32_t map[VT_MOSAIC_RANK];
   if (op->block_count) return true;
-  if (op->code == VT_MOP_MATMUL) {
-    int32_t number = n->p->products_of[op->number];
-    return number >= 0 && n->p->products[number].native;
-  }
+  if (op->code == VT_MOP_MATMUL) return vt_kplan_product(n->p, op) != NULL;
   if (is_load(op)) {
     bool masked = op->code == VT_MOP_LOAD_VECTOR && vt_mop_optional(op, 2);
     return !masked && block_strides(n, op, op->operands[0], strides) &&
@@ -418,7 +415,9 @@ static bool plan_product(planner *n, const vt_mop *op, vt_kproduct *q) {
     q->sides[i].dtype = bf16 ? VT_BF16 : VT_F32;
     q->sides[i].rounds = rounds && !bf16 && op->operands[i]->type.dtype == VT_F32;
   }
+  q->row = q->n;
   q->adds = !vt_kplan_is_zero(op->operands[2]);
+  q->own = bf16 && vt_kdot_here();
   return true;
 }
 
@@ -454,23 +453,25 @@ static void plan_sides(planner *n, const vt_mop *op, vt_kproduct *q) {
 
 // ---- homes --------------------------------------------------------------------------------------
 
-// Who uses what: from the end, so that what only dead ops use is dead.
-static void find_uses(planner *n, const vt_mblock *block) {
+// The ops of a block from its last to its first, so that uses are seen before what they use.
+static void visit_back(planner *n, const vt_mblock *block, void (*see)(planner *, const vt_mop *)) {
   uint32_t count = 0;
   for (const vt_mop *op = block->first; op; op = op->next) count++;
   const vt_mop **ops = VT_NEW_ARRAY(n->p->arena, const vt_mop *, count + 1);
   for (const vt_mop *op = block->first; op; op = op->next) *ops++ = op;
-  while (count-- > 0) {
-    const vt_mop *op = *--ops;
-    bool live = has_effect(op);
-    for (uint32_t b = op->block_count; b-- > 0;) find_uses(n, op->blocks[b]);
-    for (uint32_t i = 0; i < op->result_count; i++) live = live || of(n, &op->results[i])->uses;
-    for (uint32_t i = 0; i < op->result_count; i++) of(n, &op->results[i])->live = live;
-    for (uint32_t i = 0; live && i < op->operand_count; i++) {
-      vt_kvalue *s = of(n, op->operands[i]);
-      s->uses++;
-      s->user = op;
-    }
+  while (count-- > 0) see(n, *--ops);
+}
+
+// Who uses what; what only dead ops use is dead.
+static void see_uses(planner *n, const vt_mop *op) {
+  bool live = has_effect(op);
+  for (uint32_t b = op->block_count; b-- > 0;) visit_back(n, op->blocks[b], see_uses);
+  for (uint32_t i = 0; i < op->result_count; i++) live = live || of(n, &op->results[i])->uses;
+  for (uint32_t i = 0; i < op->result_count; i++) of(n, &op->results[i])->live = live;
+  for (uint32_t i = 0; live && i < op->operand_count; i++) {
+    vt_kvalue *s = of(n, op->operands[i]);
+    s->uses++;
+    s->user = op;
   }
 }
 
@@ -504,7 +505,6 @@ static void see_product(planner *n, const vt_mop *op) {
   if (op->code != VT_MOP_MATMUL || !is_live(n, op)) return;
   vt_kproduct *q = &n->p->products[n->p->product_count];
   if (!plan_product(n, op, q)) return;
-  q->native = true;
   n->p->products_of[op->number] = (int32_t)n->p->product_count++;
 }
 
@@ -525,7 +525,7 @@ static void see_needs(planner *n, const vt_mop *op) {
     if (is_cast(op) && native && !vt_kplan_unit_cast(v->type, op->results[0].type, map))
       s->wants_dense = true;
     if (op->code == VT_MOP_MATMUL && native && i < 2) {
-      const vt_kside *side = &n->p->products[n->p->products_of[op->number]].sides[i];
+      const vt_kside *side = &vt_kplan_product(n->p, op)->sides[i];
       if (side->dtype == v->type.dtype && !side->rounds) s->wants_memory = true;
     }
   }
@@ -592,6 +592,10 @@ static void choose_home(planner *n, const vt_mop *op) {
   s->home = VT_KHOME_MEMORY;
   s->native = is_native(n, op);
   if (!s->native) return;
+  if (s->sum) {
+    s->home = VT_KHOME_SUM;
+    return;
+  }
   if (is_load(op)) {
     s->loads = true;
     choose_load(n, op);
@@ -642,6 +646,44 @@ static void choose_home(planner *n, const vt_mop *op) {
   if (!deep && !s->wants_dense && (s->free || !s->wants_memory)) s->home = VT_KHOME_INLINE;
 }
 
+// ---- sums with products -------------------------------------------------------------------------
+
+const vt_mvalue *vt_kplan_addend(const vt_mvalue *sum, const vt_kproduct *q) {
+  const vt_mvalue *first = sum->op->operands[0];
+  return first->op && first->op->number == q->op ? sum->op->operands[1] : first;
+}
+
+static bool is_only_used_here(const planner *n, const vt_mvalue *v, const vt_mblock *block) {
+  return v->op && v->op->block == block && of(n, v)->uses == 1;
+}
+
+// A store of a sum, one of whose sides is a product that nothing else uses: the product is computed
+// into the store's place, on top of the other side.
+static void see_sum(planner *n, const vt_mop *op) {
+  int64_t strides[VT_MOSAIC_RANK];
+  if (op->code != VT_MOP_STORE_VECTOR || !is_native(n, op) || vt_mop_optional(op, 3)) return;
+  const vt_mvalue *v = op->operands[0], *ref = op->operands[1];
+  int64_t window = of(n, ref)->array - (int64_t)n->p->kernel->prefetch_count;
+  bool operand = window < n->p->kernel->input_count; // may be read-only
+  if (operand || !is_only_used_here(n, v, op->block) || v->op->code != VT_MOP_ADDF ||
+      v->type.rank != 2 || !block_strides(n, op, ref, strides) || strides[1] != 1 ||
+      !block_inside(n, op, ref, op->operands + 2, v->type))
+    return;
+  for (int i = 1; i >= 0; i--) {
+    const vt_mvalue *side = v->op->operands[i];
+    int32_t number =
+        is_only_used_here(n, side, op->block) ? n->p->products_of[side->op->number] : -1;
+    if (number < 0) continue;
+    vt_kproduct *q = &n->p->products[number];
+    if (q->adds || q->batch != 1 || q->m != v->type.dims[0]) continue;
+    q->adds = true;
+    q->row = strides[0];
+    n->p->products_of[op->number] = number;
+    of(n, v)->sum = of(n, side)->sum = true;
+    return;
+  }
+}
+
 // ---- lifetimes ----------------------------------------------------------------------------------
 
 static bool is_loop(const vt_mop *op) {
@@ -659,24 +701,17 @@ static uint32_t extended(const vt_mop *user, const vt_mblock *block, uint32_t at
 static bool passes_on(const planner *n, const vt_mop *op) {
   if (op->block_count || op->result_count != 1 || !is_vector(&op->results[0])) return false;
   vt_khome home = of(n, &op->results[0])->home;
-  return home == VT_KHOME_INLINE || home == VT_KHOME_ALIAS;
+  return home == VT_KHOME_INLINE || home == VT_KHOME_ALIAS || home == VT_KHOME_SUM;
 }
 
-static void find_lasts(planner *n, const vt_mblock *block) {
-  uint32_t count = 0;
-  for (const vt_mop *op = block->first; op; op = op->next) count++;
-  const vt_mop **ops = VT_NEW_ARRAY(n->p->arena, const vt_mop *, count + 1);
-  for (const vt_mop *op = block->first; op; op = op->next) *ops++ = op;
-  while (count-- > 0) {
-    const vt_mop *op = *--ops;
-    if (!is_live(n, op)) continue;
-    for (uint32_t b = op->block_count; b-- > 0;) find_lasts(n, op->blocks[b]);
-    uint32_t at = passes_on(n, op) ? of(n, &op->results[0])->last : op->number;
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      vt_kvalue *s = of(n, op->operands[i]);
-      uint32_t last = extended(op, op->operands[i]->block, at);
-      if (last > s->last) s->last = last;
-    }
+static void see_lasts(planner *n, const vt_mop *op) {
+  if (!is_live(n, op)) return;
+  for (uint32_t b = op->block_count; b-- > 0;) visit_back(n, op->blocks[b], see_lasts);
+  uint32_t at = passes_on(n, op) ? of(n, &op->results[0])->last : op->number;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_kvalue *s = of(n, op->operands[i]);
+    uint32_t last = extended(op, op->operands[i]->block, at);
+    if (last > s->last) s->last = last;
   }
 }
 
@@ -702,7 +737,8 @@ static void add_value(planner *n, const vt_mvalue *v, uint32_t first, uint32_t l
 static void see_memory(planner *n, const vt_mop *op) {
   if (!is_live(n, op)) return;
   int32_t number = n->p->products_of[op->number];
-  for (int i = 0; number >= 0 && i < 2; i++) {
+  bool later = op->result_count && of(n, &op->results[0])->home == VT_KHOME_SUM;
+  for (int i = 0; number >= 0 && !later && i < 2; i++) {
     vt_kside *side = &n->p->products[number].sides[i];
     if (side->moved) add_range(n, op->number, op->number, side->bytes, &side->at);
   }
@@ -780,6 +816,16 @@ static bool same_scalar(const vt_mvalue *a, const vt_mvalue *b) {
   return a == b || (vt_kplan_constant(a, &x) && vt_kplan_constant(b, &y) && x == y);
 }
 
+// Whether the load is read where `v` is computed.
+static bool reaches(const planner *n, const vt_mvalue *v, const vt_mvalue *load) {
+  const vt_kvalue *s = of(n, v);
+  if (v == load) return true;
+  if (!is_vector(v) || s->home == VT_KHOME_MEMORY || s->free || !v->op) return false;
+  for (uint32_t i = 0; i < v->op->operand_count; i++)
+    if (reaches(n, v->op->operands[i], load)) return true;
+  return false;
+}
+
 // Each element of `v` at the same place as that of the load: elementwise ops only.
 static bool keeps_places(const planner *n, const vt_mvalue *v, const vt_mvalue *load) {
   if (v == load) return true;
@@ -787,6 +833,7 @@ static bool keeps_places(const planner *n, const vt_mvalue *v, const vt_mvalue *
   int32_t map[VT_MOSAIC_RANK];
   if (!is_vector(v) || s->home == VT_KHOME_MEMORY || s->free) return true;
   if (s->home == VT_KHOME_LEAF) return true; // another load
+  if (s->home == VT_KHOME_SUM && v->op->code == VT_MOP_MATMUL) return !reaches(n, v, load);
   if (!v->op || v->op->code == VT_MOP_BROADCAST || v->op->code == VT_MOP_EXTRACT_SLICE)
     return false;
   if (is_cast(v->op) && !vt_kplan_unit_cast(v->op->operands[0]->type, v->type, map)) return false;
@@ -876,7 +923,15 @@ double vt_kplan_work(const vt_mosaic *k) {
 
 static void see_sides(planner *n, const vt_mop *op) {
   int32_t number = n->p->products_of[op->number];
-  if (number >= 0) plan_sides(n, op, &n->p->products[number]);
+  if (number < 0) return;
+  vt_kproduct *q = &n->p->products[number];
+  if (op->code == VT_MOP_MATMUL) {
+    plan_sides(n, op, q);
+    return;
+  }
+  const vt_mvalue *addend = vt_kplan_addend(op->operands[0], q);
+  q->there = addend->op && is_load(addend->op) && of(n, addend)->home == VT_KHOME_LEAF &&
+             in_place(n, op, addend->op);
 }
 
 // Values of a loop that move to another place in the next turn would be overwritten.
@@ -901,11 +956,12 @@ static void plan_func(planner *n, const vt_mfunc *func) {
     if (func->block->args[i].type.kind == VT_MREF)
       root_ref(n, &func->block->args[i], (int32_t)(i - k->grid_rank));
   visit(n, func->block, see_ref);
-  find_uses(n, func->block);
+  visit_back(n, func->block, see_uses);
   visit(n, func->block, see_product);
+  visit(n, func->block, see_sum);
   visit(n, func->block, see_needs);
   visit(n, func->block, choose_home);
-  find_lasts(n, func->block);
+  visit_back(n, func->block, see_lasts);
   find_writes(n, func->block, &w);
   w.ops = VT_NEW_ARRAY(n->p->arena, const vt_mop *, w.count + 1);
   w.count = 0;

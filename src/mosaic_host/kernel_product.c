@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_product.c - matrix products of kernels by oneDNN, on one thread each: blocks are small,
-// and the threads run other points of the grid. The order of sums depends on the sizes alone.
+// kernel_product.c - matrix products of kernels, on one thread each: blocks are small, and the
+// threads run other points of the grid. Those that are not kernel_dot.c's are oneDNN's. The order
+// of sums depends on the sizes alone.
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/dnnl_util.h"
-#include "mosaic_host/kernel.h"
+#include "mosaic_host/kernel_product.h"
 
 typedef struct primitive {
   dnnl_primitive_t call;
@@ -22,7 +23,17 @@ static bool make_desc(int64_t rows, int64_t columns, int64_t row, int64_t column
          dnnl_success;
 }
 
-static bool make_primitive(const dnnl_matmul_desc_t *desc, primitive *out) {
+// The product is added to what its place holds.
+static bool add_sum(dnnl_primitive_attr_t attr) {
+  dnnl_post_ops_t ops = NULL;
+  bool good = dnnl_post_ops_create(&ops) == dnnl_success &&
+              dnnl_post_ops_append_sum(ops, 1) == dnnl_success &&
+              dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
+  if (ops) dnnl_post_ops_destroy(ops);
+  return good;
+}
+
+static bool make_primitive(const dnnl_matmul_desc_t *desc, bool adds, primitive *out) {
   dnnl_primitive_attr_t attr = NULL;
   dnnl_primitive_desc_t pd = NULL;
   const char *info = NULL;
@@ -30,7 +41,8 @@ static bool make_primitive(const dnnl_matmul_desc_t *desc, primitive *out) {
   dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  bool made = dnnl_primitive_desc_create(&pd, desc, attr, vt_dnnl_engine(), NULL) == dnnl_success &&
+  bool made = (!adds || add_sum(attr)) &&
+              dnnl_primitive_desc_create(&pd, desc, attr, vt_dnnl_engine(), NULL) == dnnl_success &&
               dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info) == dnnl_success &&
               !strstr(info, "ref") && dnnl_primitive_create(&out->call, pd) == dnnl_success;
   omp_set_num_threads(threads);
@@ -51,10 +63,10 @@ bool vt_kproduct_make(vt_kproduct *q) {
   if (!p) return false;
   bool made = make_desc(q->m, q->k, a->rows, a->columns, a->dtype, &p->sides[0]) &&
               make_desc(q->k, q->n, b->rows, b->columns, b->dtype, &p->sides[1]) &&
-              make_desc(q->m, q->n, q->n, 1, VT_F32, &p->sides[2]) &&
+              make_desc(q->m, q->n, q->row, 1, VT_F32, &p->sides[2]) &&
               dnnl_matmul_desc_init(&desc, &p->sides[0], &p->sides[1], NULL, &p->sides[2]) ==
                   dnnl_success &&
-              make_primitive(&desc, p);
+              make_primitive(&desc, q->adds, p);
   if (!made) {
     free(p);
     return false;
@@ -62,7 +74,7 @@ bool vt_kproduct_make(vt_kproduct *q) {
   p->batch = q->batch;
   p->steps[0] = a->batch * (int64_t)vt_dtype_bytes(a->dtype);
   p->steps[1] = b->batch * (int64_t)vt_dtype_bytes(b->dtype);
-  p->steps[2] = q->m * q->n * 4;
+  p->steps[2] = q->m * q->row * 4;
   q->primitive = p;
   return true;
 }
@@ -79,6 +91,7 @@ void vt_kproduct_free(vt_kproduct *q) {
 enum { LHS, RHS, OUT, PAD, ARGS };
 
 typedef struct call {
+  const vt_kproduct *product;
   const primitive *p;
   dnnl_exec_arg_t args[ARGS];
 } call;
@@ -101,9 +114,11 @@ void vt_kproducts_close(void *opened) {
   free(s);
 }
 
-static bool open_call(const primitive *p, void *pad, call *c) {
+static bool open_call(const vt_kproduct *q, void *pad, call *c) {
   static const int ids[ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
-  c->p = p;
+  const primitive *p = c->p = q->primitive;
+  c->product = q;
+  if (!p) return true;
   for (int a = 0; a < ARGS; a++) {
     c->args[a].arg = ids[a];
     if (a == PAD && !p->pad_bytes) continue;
@@ -122,14 +137,14 @@ vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **
   s->count = count;
   for (uint32_t i = 0; i < count; i++) {
     const primitive *p = products[i].primitive;
-    if (p && p->pad_bytes > pad) pad = p->pad_bytes;
+    int64_t bytes = p ? p->pad_bytes : products[i].own ? vt_kdot_pad_bytes(&products[i]) : 0;
+    if (bytes > pad) pad = bytes;
   }
   if (pad && !(s->pad = vt_host_alloc(pad))) return vt_error_no_memory();
   if (count && dnnl_stream_create(&s->stream, vt_dnnl_engine(), dnnl_stream_default_flags))
     return vt_error_no_memory();
   for (uint32_t i = 0; i < count; i++)
-    if (products[i].primitive && !open_call(products[i].primitive, s->pad, &s->calls[i]))
-      return vt_error_no_memory();
+    if (!open_call(&products[i], s->pad, &s->calls[i])) return vt_error_no_memory();
   return VT_OK;
 }
 
@@ -137,6 +152,10 @@ int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const vo
   state *s = m->products;
   call *c = &s->calls[number];
   const primitive *p = c->p;
+  if (c->product->own) {
+    vt_kdot_run(c->product, a, b, out, s->pad);
+    return 0;
+  }
   char *data[3] = {(char *)(uintptr_t)a, (char *)(uintptr_t)b, out};
   dnnl_status_t result = dnnl_success;
   for (int64_t i = 0; i < p->batch && result == dnnl_success; i++) {

@@ -18,6 +18,7 @@
 #include "ir/number.h"
 #include "mosaic/mosaic_code.h"
 #include "mosaic/mosaic_fixture.h"
+#include "mosaic_host/kernel_product.h"
 #include "mosaic_host/mosaic_host.h"
 
 #define FIXTURES VTPU_SOURCE_DIR "/src/mosaic/fixtures/"
@@ -182,10 +183,84 @@ static void bits_do_not_depend_on_threads(void **state) {
   omp_set_num_threads(threads);
 }
 
+// ---- kernel_dot.c -------------------------------------------------------------------------------
+
+typedef struct dot_case {
+  int64_t m, n, k;
+  bool lhs_transposed, rhs_transposed;
+} dot_case;
+
+static void put_bf16(uint16_t *to, int64_t count, uint32_t seed) {
+  for (int64_t i = 0; i < count; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    vt_number_store(VT_BF16, to, i, (double)(seed >> 8) / (1 << 23) - 1);
+  }
+}
+
+static vt_kproduct dot_of(dot_case c) {
+  vt_kproduct p = {.batch = 1, .m = c.m, .n = c.n, .k = c.k, .row = c.n + 3};
+  p.sides[0] =
+      (vt_kside){.rows = c.lhs_transposed ? 1 : c.k, .columns = c.lhs_transposed ? c.m : 1};
+  p.sides[1] =
+      (vt_kside){.rows = c.rhs_transposed ? 1 : c.n, .columns = c.rhs_transposed ? c.k : 1};
+  return p;
+}
+
+static void run_dot(const vt_kproduct *p, const uint16_t *a, const uint16_t *b, float *out) {
+  void *pad = malloc((size_t)vt_kdot_pad_bytes(p));
+  assert_non_null(pad);
+  vt_kdot_run(p, a, b, out, pad);
+  free(pad);
+}
+
+// Operands lie in memory of their own size, so that a sanitizer sees reads beyond them.
+static void check_dot(dot_case c) {
+  vt_kproduct p = dot_of(c);
+  uint16_t *a = malloc((size_t)(c.m * c.k) * 2), *b = malloc((size_t)(c.k * c.n) * 2);
+  float *out = malloc((size_t)(c.m * p.row) * 4), *again = malloc((size_t)(c.m * p.row) * 4);
+  put_bf16(a, c.m * c.k, 1);
+  put_bf16(b, c.k * c.n, 2);
+  for (int64_t i = 0; i < c.m * p.row; i++) out[i] = again[i] = 7;
+  run_dot(&p, a, b, out);
+  for (int64_t i = 0; i < c.m * p.row; i++) {
+    int64_t row = i / p.row, column = i % p.row;
+    double sum = 0;
+    for (int64_t k = 0; k < c.k && column < c.n; k++)
+      sum += vt_number_load(VT_BF16, a, row * p.sides[0].rows + k * p.sides[0].columns) *
+             vt_number_load(VT_BF16, b, k * p.sides[1].rows + column * p.sides[1].columns);
+    if (fabs(out[i] - (column < c.n ? sum : 7)) > 1e-5 * (double)c.k)
+      fail_msg("%lld x %lld x %lld: element %lld", (long long)c.m, (long long)c.n, (long long)c.k,
+               (long long)i);
+  }
+  vt_kproduct part = p; // in two halves, one after the other: the same bits
+  part.k = c.k / 2 / 2 * 2;
+  if (part.k) run_dot(&part, a, b, again);
+  int64_t done = part.k;
+  part.adds = done > 0;
+  part.k = c.k - done;
+  run_dot(&part, a + done * p.sides[0].columns, b + done * p.sides[1].rows, again);
+  assert_memory_equal(out, again, (size_t)(c.m * p.row) * 4);
+  free(a);
+  free(b);
+  free(out);
+  free(again);
+}
+
+static void products_go_on_from_what_is_there(void **state) {
+  (void)state;
+  static const int64_t sizes[][3] = {{1, 1, 1},    {2, 16, 2},    {6, 64, 32},   {7, 65, 33},
+                                     {13, 17, 31}, {5, 130, 100}, {64, 48, 128}, {3, 63, 257}};
+  if (!vt_kdot_here()) skip();
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int t = 0; t < 4; t++)
+      check_dot((dot_case){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2});
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(code_does_what_the_ops_mean),
       cmocka_unit_test(bits_do_not_depend_on_threads),
+      cmocka_unit_test(products_go_on_from_what_is_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

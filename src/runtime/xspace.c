@@ -77,18 +77,16 @@ static void put_text_stat(vt_text *out, uint32_t field, stat which, const char *
   put_message(out, field, &s);
 }
 
-static void put_count_stat(vt_text *out, uint32_t field, stat which, double count) {
+static void put_integer_stat(vt_text *out, uint32_t field, stat which, uint32_t kind,
+                             uint64_t value) {
   vt_text s = {0};
   vt_wire_put_uint(&s, STAT_METADATA_ID, which);
-  vt_wire_put_uint(&s, STAT_INT64, (uint64_t)fmin(fmax(count, 0), 9e18));
+  vt_wire_put_uint(&s, kind, value);
   put_message(out, field, &s);
 }
 
-static void put_id_stat(vt_text *out, uint32_t field, stat which, uint64_t id) {
-  vt_text s = {0};
-  vt_wire_put_uint(&s, STAT_METADATA_ID, which);
-  vt_wire_put_uint(&s, STAT_UINT64, id);
-  put_message(out, field, &s);
+static void put_count_stat(vt_text *out, uint32_t field, stat which, double count) {
+  put_integer_stat(out, field, which, STAT_INT64, (uint64_t)fmin(fmax(count, 0), 9e18));
 }
 
 static void put_double_stat(vt_text *out, uint32_t field, stat which, double value) {
@@ -138,8 +136,8 @@ static void put_op(vt_text *plane, const program *of, uint32_t index) {
   put_text_stat(&m, METADATA_STATS, STAT_CATEGORY, s->kind);
   put_count_stat(&m, METADATA_STATS, STAT_FLOPS, s->flops);
   put_count_stat(&m, METADATA_STATS, STAT_BYTES, s->hbm_bytes);
-  put_id_stat(&m, METADATA_STATS, STAT_PROGRAM, of->number);
-  put_id_stat(&m, METADATA_STATS, STAT_SYMBOL, id);
+  put_integer_stat(&m, METADATA_STATS, STAT_PROGRAM, STAT_UINT64, of->number);
+  put_integer_stat(&m, METADATA_STATS, STAT_SYMBOL, STAT_UINT64, id);
   if (s->op->loc->name[0]) put_text_stat(&m, METADATA_STATS, STAT_OP_NAME, s->op->loc->name);
   if (s->op->loc->file[0]) {
     snprintf(source, sizeof source, "%s:%d", s->op->loc->file, s->op->loc->line);
@@ -226,7 +224,7 @@ static void put_names(vt_text *plane, const program_list *programs) {
     vt_text m = {0};
     vt_wire_put_uint(&m, METADATA_ID, of->first);
     put_string(&m, METADATA_NAME, of->run->program);
-    put_id_stat(&m, METADATA_STATS, STAT_PROGRAM, of->number);
+    put_integer_stat(&m, METADATA_STATS, STAT_PROGRAM, STAT_UINT64, of->number);
     put_map_entry(plane, PLANE_EVENT_METADATA, of->first, &m);
   }
   for (uint64_t i = 1; i < STAT_END; i++) {
