@@ -198,7 +198,7 @@ def test_the_log_names_what_is_live_at_the_peak():
     log = run_python(code, VTPU_LOG="debug").stderr
     assert "memory of jit_dot on one device: 5.50M, 5.50M if nothing is computed twice; at the peak" in log
     assert "4.00M f32[1024,1024]{1,0:T(8,128)}, 4.00M without padding: all_gather at jit(dot)/dot_general" in log
-    assert "512.00K f32[128,1024]{1,0:T(8,128)}, 512.00K without padding: argument 0" in log
+    assert "512.0K f32[128,1024]{1,0:T(8,128)}, 512.0K without padding: argument 0" in log
 
 
 def test_out_of_memory_on_eight_devices_is_told_in_terms_of_one():
