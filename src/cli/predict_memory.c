@@ -125,7 +125,7 @@ static void put_entry(vt_text *out, const vt_prediction *p, const vt_chip *chip,
   vt_text_free(&shape);
   if (!e->op) vt_text_printf(out, " %u", e->index);
   bool named = !strcmp(e->kind, "argument") && main->param_info && e->index < main->param_count;
-  vt_text_put(out, "</td><td>");
+  vt_text_put(out, "</td><td class=\"place\">");
   if (e->op)
     vt_cli_put_place(out, e->op, vt_op_short_name(e->op->code));
   else if (named)

@@ -172,7 +172,7 @@ static const char style[] =
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:66rem;padding:0 1rem}\n"
     "th{text-align:left;padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
     "td{padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
-    "td:last-child{white-space:normal;overflow-wrap:anywhere}\n"
+    "td:last-child,.place{white-space:normal;overflow-wrap:anywhere}\n"
     "svg{width:100%;font:12px system-ui,sans-serif}\nsvg text{fill:currentColor}\n"
     "@media(prefers-color-scheme:dark){body{background:#202124;color:#e8eaed}}\n";
 

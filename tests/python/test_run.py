@@ -94,6 +94,15 @@ def test_the_virtual_clock_tells_input_from_device(tpu_only, tmp_path):
     assert "virtual clock" in text and "waiting for the host" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.skipif(not os.path.exists("/usr/bin/chromium"), reason="needs Chromium")
+def test_a_browser_shows_the_page(tpu_only, tmp_path):
+    run(tmp_path, COMPILES, "--predict")
+    words = ["/usr/bin/chromium", "--headless", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
+             tmp_path / "r.html"]
+    dom = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+    assert dom.count('<div class="bar">') == 4 and "batch['x'] is f32[5], before f32[4]" in dom
+
+
 BUSY = """
 import jax, jax.numpy as jnp
 step = jax.jit(lambda x: jax.lax.fori_loop(0, 10_000, lambda i, x: (x @ x) / 16384, x))
