@@ -5,6 +5,7 @@ for bit, and a process that is gone, hangs or runs another program ends the othe
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -55,24 +56,26 @@ def free_ports(count):
 
 
 class Job:
-    """Processes of one slice. `codes`: a text for all, or one for each."""
+    """Processes of one slice. `codes`: a text for all, or one for each. `places`: how to start each on its host, and the
+    host's address."""
 
-    def __init__(self, slice_name, codes, count=None, start=START, **environment):
+    def __init__(self, slice_name, codes, count=None, start=START, places=None, **environment):
         hosts, grid = SLICES[slice_name]
         self.count = hosts if count is None else count
         codes = [codes] * self.count if isinstance(codes, str) else codes
         ports = free_ports(self.count + 1)
+        places = places or [([], "localhost")] * self.count
         base = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_PROCESS", "TPU_WORKER", "MEGASCALE", "CLOUD_TPU"))}
-        base.update(VTPU_ACCELERATOR_TYPE=slice_name, TEST_COUNT=str(self.count), TEST_COORDINATOR=f"localhost:{ports[-1]}",
+        base.update(VTPU_ACCELERATOR_TYPE=slice_name, TEST_COUNT=str(self.count), TEST_COORDINATOR=f"{places[0][1]}:{ports[-1]}",
                     OMP_NUM_THREADS="1", MEGASCALE_COORDINATOR_ADDRESS="", MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="")
         if self.count > 1:
-            base.update(grid, TPU_PROCESS_ADDRESSES=",".join(f"localhost:{port}" for port in ports[:-1]))
+            base.update(grid, TPU_PROCESS_ADDRESSES=",".join(f"{at}:{port}" for (_, at), port in zip(places, ports)))
         base.update({name: str(value) for name, value in environment.items()})
         self.processes = []
         for i, code in enumerate(codes):
             text = textwrap.dedent(start) + textwrap.dedent(code)
             env = dict(base, TEST_INDEX=str(i), CLOUD_TPU_TASK_ID=str(i))
-            self.processes.append(subprocess.Popen([sys.executable, "-c", text], env=env, text=True, cwd=MODELS,
+            self.processes.append(subprocess.Popen([*places[i][0], sys.executable, "-c", text], env=env, text=True, cwd=MODELS,
                                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
     def wait_for_words(self, index):
@@ -134,6 +137,38 @@ def test_losses_are_those_of_one_process(slice_name, model, cut):
     parts = SLICES[slice_name][0] if cut else 1
     alone = Job(slice_name, model, count=1, VTPU_SPLIT=parts).said()
     together = Job(slice_name, model, VTPU_SPLIT=parts).said()
+    assert all(words == alone[0] for words in together)
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces, one packet in twenty between them lost on either side."""
+    names = [f"vtpu-test-{os.getpid()}-{i}" for i in range(2)]
+
+    def must(*words):
+        return subprocess.run(words, capture_output=True, text=True).returncode == 0
+
+    def inside(i, *words):
+        return must("ip", "netns", "exec", names[i], *words)
+
+    made = shutil.which("ip") and shutil.which("nft") and all(must("ip", "netns", "add", name) for name in names)
+    made = made and must("ip", "link", "add", "vth0", "netns", names[0], "type", "veth", "peer", "name", "vth1", "netns", names[1])
+    for i in range(2):
+        made = made and inside(i, "ip", "address", "add", f"10.99.7.{i + 1}/24", "dev", f"vth{i}")
+        made = made and inside(i, "ip", "link", "set", f"vth{i}", "up") and inside(i, "ip", "link", "set", "lo", "up")
+        made = made and inside(i, "nft", "add table inet t; add chain inet t in { type filter hook input priority 0; }; "
+                                         "add rule inet t in iifname \"vth*\" numgen random mod 20 < 1 drop")
+    if made:
+        yield [(["ip", "netns", "exec", name], f"10.99.7.{i + 1}") for i, name in enumerate(names)]
+    for name in names:
+        must("ip", "netns", "delete", name)
+    if not made:
+        pytest.skip("this kernel, or this user, makes no network namespaces with a lossy link")
+
+
+def test_two_hosts_whose_link_loses_packets(two_hosts):
+    alone = Job("v4-16", MNIST, count=1, VTPU_SPLIT=2).said()
+    together = Job("v4-16", MNIST, places=two_hosts, VTPU_SPLIT=2).said()
     assert all(words == alone[0] for words in together)
 
 
