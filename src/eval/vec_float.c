@@ -137,8 +137,13 @@ _Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
     }                                                                                              \
   }
 
-// Angles beyond the range of vec_math.h go through libm, one by one.
+// Angles beyond the range of vec_math.h go through libm, one by one: the bits of the others do not
+// depend on whether there are any.
 #define ANGLE_LOOP(NAME, fast, exact)                                                              \
+  static inline float NAME##_in_range(float a) {                                                   \
+    float y = (float)fast((double)a);                                                              \
+    return a == 0 && fast != vt_math_cos ? a : y;                                                  \
+  }                                                                                                \
   static void NAME##_f32(int64_t n, const void *a_, const void *b_, const void *c_, void *out_,    \
                          int32_t width) {                                                          \
     (void)b_, (void)c_, (void)width;                                                               \
@@ -150,12 +155,11 @@ _Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE formats");
       int large = 0;                                                                               \
       for (int64_t i = at; i < end; i++) large |= !(fabsf(x[i]) < VT_MATH_ANGLE_LIMIT);            \
       if (large) {                                                                                 \
-        for (int64_t i = at; i < end; i++) out[i] = (float)exact((double)x[i]);                    \
+        for (int64_t i = at; i < end; i++)                                                         \
+          out[i] = fabsf(x[i]) < VT_MATH_ANGLE_LIMIT ? NAME##_in_range(x[i])                       \
+                                                     : (float)exact((double)x[i]);                 \
       } else {                                                                                     \
-        VT_VEC_LOOP for (int64_t i = at; i < end; i++) {                                           \
-          float a = x[i], y = (float)fast((double)a);                                              \
-          out[i] = a == 0 && fast != vt_math_cos ? a : y;                                          \
-        }                                                                                          \
+        VT_VEC_LOOP for (int64_t i = at; i < end; i++) out[i] = NAME##_in_range(x[i]);             \
       }                                                                                            \
     }                                                                                              \
   }
