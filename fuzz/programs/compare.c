@@ -172,7 +172,8 @@ static vt_status partition(vt_module *module, bool poison) {
   int32_t devices = module->num_partitions;
   vt_spmd_inline(module);
   VT_TRY(vt_spmd_annotate(module, devices));
-  VT_TRY(vt_spmd_partition(module, devices, &(vt_partition_options){.poison = poison}));
+  VT_TRY(
+      vt_spmd_partition(module, devices, &(vt_partition_options){.poison = poison, .exact = true}));
   vt_collective_options passes = vt_collectives_default();
   if (!poison) VT_TRY(vt_collectives_run(module, &passes));
   return vt_spmd_lockstep(module, whole, devices);

@@ -46,7 +46,7 @@ static vt_status compile(cut *c, int only, vt_program **out) {
     st = vt_tiling_make(whole->return_info ? whole->return_info[i].sharding : NULL, NULL, 0,
                         whole->returns[i]->type, c->count, &c->t->arena, &c->returns[i]);
   vt_collective_options passes = vt_collectives_default();
-  if (!st) st = vt_spmd_partition(module, c->count, NULL);
+  if (!st) st = vt_spmd_partition(module, c->count, &(vt_partition_options){.exact = true});
   if (!st) st = vt_collectives_run(module, &passes);
   if (!st && !only) st = vt_spmd_lockstep(module, whole, c->count);
   vt_pass_options optimise = vt_host_passes(true);

@@ -168,7 +168,7 @@ static vt_status partition(const vt_executable *executable, vt_module *module) {
   const char *wanted = getenv("VTPU_PARTITIONED");
   if (devices == 1 || !wanted || strcmp(wanted, "1")) return VT_OK;
   const vt_func *whole = module->main;
-  VT_TRY(vt_partition_for(module, devices));
+  VT_TRY(vt_partition_for(module, devices, &(vt_partition_options){.exact = true}));
   VT_TRY(vt_executable_collectives(executable, module));
   return vt_spmd_lockstep(module, whole, devices);
 }

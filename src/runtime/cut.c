@@ -140,7 +140,7 @@ static vt_status make_program(cutting *c) {
   const vt_func *whole = c->module->main;
   VT_TRY(check_border(c, "parameter", info->params, whole->param_info, info->param_count));
   VT_TRY(check_border(c, "result", info->results, whole->return_info, info->result_count));
-  VT_TRY(vt_spmd_partition(c->module, c->count, NULL));
+  VT_TRY(vt_spmd_partition(c->module, c->count, &(vt_partition_options){.exact = true}));
   VT_TRY(vt_executable_collectives(executable, c->module));
   return c->mine < 0 ? vt_spmd_lockstep(c->module, whole, c->count) : VT_OK;
 }

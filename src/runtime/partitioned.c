@@ -101,17 +101,18 @@ static vt_status put_json(vt_text *out, const vt_slice *slice, const vt_module *
   return VT_OK;
 }
 
-vt_status vt_partition_for(vt_module *module, int32_t devices) {
+vt_status vt_partition_for(vt_module *module, int32_t devices,
+                           const vt_partition_options *options) {
   vt_spmd_inline(module);
   VT_TRY(vt_spmd_annotate(module, devices));
-  return vt_spmd_partition(module, devices, NULL);
+  return vt_spmd_partition(module, devices, options);
 }
 
 vt_status vt_partition_module(vt_module *module) {
   int32_t devices = module->num_partitions * module->num_replicas;
   VT_TRY(vt_spmd_from_replicas(module, false));
   VT_TRY(vt_spmd_whole_tiles(module));
-  return vt_partition_for(module, devices);
+  return vt_partition_for(module, devices, NULL);
 }
 
 static vt_status put_hlo(vt_text *out, const vt_module *module) {

@@ -131,6 +131,9 @@ vt_status vt_spmd_expand_partials(vt_module *module, int32_t device_count, vt_ar
 // How the program of one device is written.
 typedef struct vt_partition_options {
   bool poison; // padding holds NaN and the smallest integers: a test that reads it shows
+  // For programs that run: the bits of whole arrays, also where XLA's partitioner, which otherwise
+  // is followed, gives others.
+  bool exact;
 } vt_partition_options;
 
 // Turns an annotated program (vt_spmd_annotate; a value without sharding is replicated) into the

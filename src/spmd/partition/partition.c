@@ -339,6 +339,7 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
   vt_parter p = {.module = module,
                  .device_count = device_count,
                  .poison = options && options->poison,
+                 .exact = options && options->exact,
                  .loc = &vt_loc_unknown,
                  .assigns = {.arena = &module->arena}};
   p.groups = vt_groups_all(&p.assigns, device_count);

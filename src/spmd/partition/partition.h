@@ -75,6 +75,7 @@ typedef struct vt_parter {
   bool keep_partial;       // the result stays unreduced: reductions over devices are left out
   vt_terms terms;          // of the op at hand
   bool poison;             // padding holds NaN and the smallest integers: tests
+  bool exact;              // as vt_partition_options
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;

@@ -148,6 +148,11 @@ static bool exchange_dim(const scatter_dim *s, vt_value *lose, vt_value *neutral
   return done;
 }
 
+// Data outside of the array ties with an infinity in it, and may win against NaN, as in XLA.
+static bool reaches_out(vt_window window) {
+  return window.low > 0 || window.high > 0;
+}
+
 static bool scatter_windows(vt_parter *p, const vt_op *op, const vt_assign *at, double losing,
                             vt_part *out) {
   vt_type type = op->results[0].type;
@@ -162,6 +167,7 @@ static bool scatter_windows(vt_parter *p, const vt_op *op, const vt_assign *at, 
   vt_value *elements = data.local, *sources = source.local;
   for (int32_t d = 0; d < type.rank; d++) {
     if (at->dims[d] == 1 || vt_window_is_trivial(windows[d])) continue;
+    if (p->exact && reaches_out(windows[d])) return false;
     scatter_dim s = {
         p, at, d, windows[d], type.dims[d], source.global.dims[d], data.local->type.dims[d]};
     if (!exchange_dim(&s, lose, neutral, &elements, &sources, &offsets[d])) return false;
