@@ -222,7 +222,7 @@ static void a_zone_outage_ends_the_machines(void **state) {
   (void)state;
   guest_must(CREATE("far", "v4-8"));
   guest_must(SSH("ada@far", "", "echo kept > file; nohup sleep 4321 > /dev/null 2>&1 &"));
-  guest_must("pgrep -f '^sleep 4321'");
+  guest_must("for i in $(seq 6000); do pgrep -f '^sleep 4321' && exit 0; sleep 0.1; done; exit 1");
   guest_must(OUTAGE("600"));
   guest_must("for i in $(seq 6000); do vtpu tpu-vm describe far" ZONE
              "| grep -q REPAIRING && ! pgrep -f '^sleep 4321' && exit 0; sleep 0.1; done; exit 1");
