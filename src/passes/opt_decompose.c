@@ -36,6 +36,14 @@ typedef struct finder {
 
 // ---- The fingerprint.
 
+// FNV-1a, of its own: decompositions.def holds what came of it.
+static uint64_t hash_bytes(const void *bytes, size_t size, uint64_t seed) {
+  const unsigned char *p = bytes;
+  uint64_t h = 0xCBF29CE484222325u ^ seed;
+  for (size_t i = 0; i < size; i++) h = (h ^ p[i]) * 0x100000001B3u;
+  return vt_hash_u64(h, size);
+}
+
 static uint64_t hash_integer(int64_t x, uint64_t seed) {
   bool size = x > SMALL_INTEGER && x < INT32_MAX;
   return vt_hash_u64(size ? SOME_SIZE : (uint64_t)x, seed);
@@ -45,7 +53,7 @@ static uint64_t hash_real(double x, double epsilon, uint64_t seed) {
   double size = x / epsilon;
   if (size > SMALL_INTEGER && size < SOME_SIZE && size == (double)(int64_t)size)
     return vt_hash_u64(SOME_SIZE, seed);
-  return vt_hash_bytes(&x, sizeof x, seed);
+  return hash_bytes(&x, sizeof x, seed);
 }
 
 static uint64_t hash_literal(const vt_literal *literal, uint64_t seed) {
@@ -61,8 +69,8 @@ static uint64_t hash_literal(const vt_literal *literal, uint64_t seed) {
     else if (dtype == VT_S32 && literal->splat)
       seed = hash_integer(((const int32_t *)data)[i], seed);
     else if (dtype != VT_S32) // a list of integers: the sizes of subproblems
-      seed = vt_hash_bytes((const char *)data + (size_t)i * vt_dtype_bytes(dtype),
-                           vt_dtype_bytes(dtype), seed);
+      seed = hash_bytes((const char *)data + (size_t)i * vt_dtype_bytes(dtype),
+                        vt_dtype_bytes(dtype), seed);
   }
   return seed;
 }
@@ -71,16 +79,16 @@ static uint64_t fingerprint(finder *f, vt_func *func);
 
 static uint64_t hash_attr(finder *f, const vt_attr *attr) {
   const char *name = vt_attr_text(attr->key);
-  uint64_t hash = vt_hash_bytes(name, strlen(name), 0);
+  uint64_t hash = hash_bytes(name, strlen(name), 0);
   switch (vt_attr_kind_of(attr->key)) {
   case VT_ATTR_KIND_I64:
   case VT_ATTR_KIND_BOOL:
   case VT_ATTR_KIND_DTYPE:
     return hash_integer(attr->i64, hash);
   case VT_ATTR_KIND_F64:
-    return vt_hash_bytes(&attr->f64, sizeof attr->f64, hash);
+    return hash_bytes(&attr->f64, sizeof attr->f64, hash);
   case VT_ATTR_KIND_STRING:
-    return vt_hash_bytes(attr->string.data, attr->string.size, hash);
+    return hash_bytes(attr->string.data, attr->string.size, hash);
   case VT_ATTR_KIND_INTS:
     for (uint32_t i = 0; i < attr->count; i++) hash = hash_integer(attr->ints[i], hash);
     return hash;
@@ -102,7 +110,7 @@ static uint64_t hash_type(vt_type type, uint64_t seed) {
 static uint64_t hash_op(finder *f, const vt_op *op, uint64_t seed) {
   const char *name = vt_op_info_get(op->code)->text;
   uint64_t attrs = 0, last = 0; // attributes have no order
-  seed = vt_hash_bytes(name, strlen(name), seed);
+  seed = hash_bytes(name, strlen(name), seed);
   for (uint32_t i = 0; i < op->operand_count; i++)
     seed = vt_hash_u64((uint64_t)op->operands[i]->id, seed);
   for (uint32_t i = 0; i < op->result_count; i++) seed = hash_type(op->results[i].type, seed);
