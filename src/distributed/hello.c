@@ -157,10 +157,11 @@ vt_status vt_frame_read(const uint8_t bytes[VT_FRAME_BYTES], vt_frame *out_frame
       return VT_OK;
     break;
   case VT_FRAME_PING:
+  case VT_FRAME_BYE:
     if (empty) return VT_OK;
     break;
-  case VT_FRAME_BYE:
-    if (out_frame->head == 0 && out_frame->body <= VT_PROCESSES_MOST) return VT_OK;
+  case VT_FRAME_LOST:
+    if (out_frame->head == 0 && out_frame->body < VT_PROCESSES_MOST) return VT_OK;
     break;
   case VT_FRAME_WELCOME:
   case VT_FRAME_REFUSED:

@@ -39,13 +39,20 @@ void vt_welcome_write(const vt_member *members, int32_t count, vt_text *out);
 // errors INVALID_ARGUMENT
 vt_status vt_welcome_read(vt_bytes bytes, int32_t count, vt_member *out_members) VT_CHECKED;
 
-// The head of all later messages: kind, size of the head and of the body that follow. A goodbye has
-// no body: its number is the process whose end is the reason, VT_PROCESSES_MOST = none.
+// The head of all later messages: kind, size of the head and of the body that follow. VT_FRAME_LOST
+// has no body: its number is the process whose end the sender has seen.
 typedef struct vt_frame {
   uint32_t kind, head;
   uint64_t body;
 } vt_frame;
-enum { VT_FRAME_MESSAGE = 1, VT_FRAME_PING, VT_FRAME_BYE, VT_FRAME_WELCOME, VT_FRAME_REFUSED };
+enum {
+  VT_FRAME_MESSAGE = 1,
+  VT_FRAME_PING,
+  VT_FRAME_LOST,
+  VT_FRAME_BYE,
+  VT_FRAME_WELCOME,
+  VT_FRAME_REFUSED
+};
 void vt_frame_write(vt_frame frame, uint8_t out_bytes[VT_FRAME_BYTES]);
 // errors INVALID_ARGUMENT: an unknown kind or impossible sizes
 vt_status vt_frame_read(const uint8_t bytes[VT_FRAME_BYTES], vt_frame *out_frame) VT_CHECKED;

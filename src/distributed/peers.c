@@ -46,7 +46,7 @@ typedef struct peer {
   outgoing *first, *last; // not written completely
   vt_status why;          // it is gone
   bool left;              // it said goodbye
-  int32_t cause;          // because this one ended; -1: not for that
+  int32_t cause;          // the first whose end it has seen; -1: none
   double heard, said;
   // The message that is arriving:
   vt_frame frame;
@@ -62,7 +62,7 @@ struct vt_peers {
   double silence_s;
   pthread_t thread;
   bool started;
-  atomic_int ended; // the first peer that ended without a goodbye; -1: none
+  bool ended; // a peer did without a goodbye, and the others were told
   atomic_bool leaving;
   vt_peers *next; // of all, for forked children
 };
@@ -151,10 +151,9 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
   p->count = join->count;
   p->index = join->index;
   p->silence_s = SILENCE_S;
-  atomic_init(&p->ended, -1);
   p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (size_t i = 0; i < count; i++) {
-    p->peers[i].fd = -1;
+    p->peers[i].fd = p->peers[i].cause = -1;
     pthread_mutex_init(&p->peers[i].lock, NULL);
   }
   enlist(p);
@@ -289,16 +288,15 @@ static void send_word(vt_peers *p, int32_t to, vt_frame frame) {
 
 // ---- receiving ----------------------------------------------------------------------------------
 
-// Those who leave because of a death may be heard before it is seen.
+// Those who end because of another's end may be heard before it is.
 static vt_status gone(const vt_peers *p, const peer *q, const char *how) {
-  if (q->left && q->cause >= 0)
-    return vt_error(VT_UNAVAILABLE, "%s ended, and %s has left the job", p->peers[q->cause].name,
-                    q->name);
-  if (q->left) return vt_error(VT_UNAVAILABLE, "%s has left the job", q->name);
+  if (q->left) how = "has left the job";
+  if (q->cause >= 0)
+    return vt_error(VT_UNAVAILABLE, "%s ended, and %s %s", p->peers[q->cause].name, q->name, how);
   return vt_error(VT_UNAVAILABLE, "%s %s", q->name, how);
 }
 
-// Takes `why`.
+// Takes `why`. The others hear of the first end before the program does, which may end at once.
 static void lose(vt_peers *p, int32_t i, vt_status why) {
   peer *q = &p->peers[i];
   pthread_mutex_lock(&q->lock);
@@ -310,8 +308,12 @@ static void lose(vt_peers *p, int32_t i, vt_status why) {
   pthread_mutex_unlock(&q->lock);
   for (outgoing *o = queue; o; o = o->next) o->error = vt_status_copy(why);
   finish(queue);
-  int none = -1, dead = q->left ? q->cause : i;
-  if (dead >= 0) atomic_compare_exchange_strong(&p->ended, &none, dead);
+  int32_t dead = q->left || q->cause >= 0 ? q->cause : i;
+  if (dead >= 0 && !p->ended) {
+    p->ended = true;
+    for (int32_t k = 0; k < p->count; k++)
+      if (p->peers[k].fd >= 0) send_word(p, k, (vt_frame){VT_FRAME_LOST, 0, (uint64_t)dead});
+  }
   if (!q->left) vt_log(VT_LOG_INFO, "%s", vt_status_message(why));
   p->handler.lost(p->handler.user, i, why);
 }
@@ -340,10 +342,10 @@ static vt_status take_frame(vt_peers *p, int32_t i) {
   if (!st && q->frame.kind > VT_FRAME_BYE)
     st = vt_error(VT_INVALID_ARGUMENT, "a message of kind %u", q->frame.kind);
   if (st) return vt_status_wrap(st, "%s", q->name);
-  if (q->frame.kind == VT_FRAME_BYE) {
-    q->left = true;
-    q->cause = q->frame.body < (uint64_t)p->count ? (int32_t)q->frame.body : -1;
-  }
+  if (q->frame.kind == VT_FRAME_BYE) q->left = true;
+  if (q->frame.kind == VT_FRAME_LOST && q->frame.body < (uint64_t)p->count &&
+      q->frame.body != (uint64_t)i)
+    q->cause = (int32_t)q->frame.body;
   if (q->frame.kind != VT_FRAME_MESSAGE) {
     q->got = 0;
     return VT_OK;
@@ -511,10 +513,8 @@ static void close_orderly(vt_peers *p) {
 void vt_peers_leave(vt_peers *p) {
   if (!p) return;
   if (!vt_forked()) {
-    int ended = atomic_load(&p->ended);
-    vt_frame bye = {VT_FRAME_BYE, 0, ended < 0 ? VT_PROCESSES_MOST : (uint64_t)ended};
     for (int32_t i = 0; i < p->count && p->started; i++)
-      if (i != p->index) send_word(p, i, bye);
+      if (i != p->index) send_word(p, i, (vt_frame){VT_FRAME_BYE, 0, 0});
     atomic_store(&p->leaving, true);
     wake(p);
     if (p->started) pthread_join(p->thread, NULL);
