@@ -73,8 +73,8 @@ vt_status vt_lower_dynamic(vt_lower *lo, const vt_raw_op *raw, const vt_value_li
 // Custom calls and calls with which clients express in StableHLO what Shardy has ops for
 // (lower_custom.c): out_done is true when `raw` was lowered to something else.
 vt_status vt_lower_custom(vt_lower *lo, vt_raw_op *raw, bool *out_done) VT_CHECKED;
-// GSPMD's conversion of a whole array to that of one device, or back (lower_crossings.c): for now a
-// custom call; once all functions are lowered, vt_lower_crossings makes computations of what lies
+// GSPMD's conversion of a whole array to that of one device, or back (lower_crossings.c): a custom
+// call until all functions are lowered; vt_lower_crossings then makes computations of what lies
 // between, in `func` and its regions.
 typedef struct vt_crossing vt_crossing;
 vt_status vt_lower_crossing(vt_lower *lo, vt_raw_op *raw, bool to_local) VT_CHECKED;
