@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - what the program of one device costs, next to the import of the same program: in
-// processor time, once, in a process that has done nothing before, as for a user. Prints a JSON
-// object. The program is a file, or made of as many operations, for as many devices.
+// partition.c - what the program of one device costs, next to the import of the same program, in
+// processor time: the first time in a process, as for a single compilation, where part of it is
+// waiting for pages of memory; and again, as in a process that has compiled before (the least of
+// several). Prints a JSON object. The program is a file, or made of as many operations, for as many
+// devices.
 //   partition FILE | OPERATIONS DEVICES
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +16,8 @@
 #include "import/import.h"
 #include "spmd/partition/layers.h"
 #include "spmd/spmd.h"
+
+enum { AGAIN = 4 };
 
 static void check(vt_status st) {
   if (!st) return;
@@ -36,7 +40,12 @@ static int64_t count_ops(const vt_func *func) {
   return count;
 }
 
-static void measure(vt_bytes program) {
+typedef struct cost {
+  int64_t ops;
+  double import, partition;
+} cost;
+
+static cost measure_once(vt_bytes program) {
   vt_module *module = NULL;
   double start = processor_s();
   check(vt_import(program, &module));
@@ -44,14 +53,29 @@ static void measure(vt_bytes program) {
   int32_t devices = module->num_partitions * module->num_replicas;
   vt_spmd_inline(module);
   double inlined = processor_s();
-  int64_t ops = count_ops(module->main);
+  cost c = {.ops = count_ops(module->main), .import = imported - start};
   double counted = processor_s();
   check(vt_spmd_annotate(module, devices));
   check(vt_spmd_partition(module, devices, NULL));
-  double partitioned = processor_s() - counted + inlined - imported;
-  printf("{\"ops\": %" PRId64 ", \"import\": %.6f, \"partition\": %.6f}\n", ops, imported - start,
-         partitioned);
+  c.partition = processor_s() - counted + inlined - imported;
   vt_module_destroy(module);
+  return c;
+}
+
+static void print(const char *name, cost c, const char *end) {
+  printf("\"%s\": {\"import\": %.6f, \"partition\": %.6f}%s", name, c.import, c.partition, end);
+}
+
+static void measure(vt_bytes program) {
+  cost first = measure_once(program), again = measure_once(program);
+  for (int i = 1; i < AGAIN; i++) {
+    cost c = measure_once(program);
+    if (c.import < again.import) again.import = c.import;
+    if (c.partition < again.partition) again.partition = c.partition;
+  }
+  printf("{\"ops\": %" PRId64 ", ", first.ops);
+  print("first", first, ", ");
+  print("again", again, "}\n");
 }
 
 int main(int argc, char **argv) {
