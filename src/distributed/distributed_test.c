@@ -98,6 +98,7 @@ static const join_row join_rows[] = {
     {"v3-8", GRID, "nothing says where the other processes are", 0, 0, 0, 0, {0}},
     {"v3-8", "VTPU_HOSTS=ssh", "slurm, mpi or alone", 0, 0, 0, 0, {0}},
     {"v3-32", FOUR "TPU_WORKER_ID=0 VTPU_JOIN_TIMEOUT=soon", "VTPU_JOIN_TIMEOUT", 0, 0, 0, 0, {0}},
+    {"v3-32", FOUR "TPU_WORKER_ID=0 VTPU_TRANSPORT=ucx", "VTPU_TRANSPORT is \"ucx\"; it can be tcp, or auto", 0, 0, 0, 0, {0}},
     {"v5litepod-8 x2", "TPU_WORKER_HOSTNAMES=b TPU_WORKER_ID=0 MEGASCALE_COORDINATOR_ADDRESS=a MEGASCALE_SLICE_ID=2", "a number from 0 to 1", 0, 0, 0, 0, {0}},
 };
 // clang-format on
@@ -142,6 +143,7 @@ typedef struct world {
   vt_address addresses[MOST];
   const char *machine[MOST], *cookie[MOST];
   int32_t index[MOST]; // that a process claims
+  bool by_tcp[MOST];
 } world;
 
 // Below those that the kernel hands out: nobody's outgoing connection takes it in between.
@@ -179,7 +181,8 @@ static vt_status join_world(const world *w, int32_t i, double timeout, vt_peers 
                   .own = w->addresses[i],
                   .names = names,
                   .cookie = w->cookie[i],
-                  .timeout_s = timeout};
+                  .timeout_s = timeout,
+                  .by_tcp = w->by_tcp[i]};
   vt_peers_self self = {"v3-32", "vtpu test", w->machine[i]};
   return vt_peers_join(&join, &self, out_peers);
 }
@@ -383,6 +386,100 @@ static void unexpected_bytes_are_refused(void **state) {
   run_world(&w, refuse_a_body, -1);
 }
 
+// ---- memory of one host -------------------------------------------------------------------------
+
+// Pieces of all sizes in both directions, of which each side holds back some.
+static int pass_pieces(const world *w, int32_t i) {
+  enum { PIECES = 400 };
+  vt_peers *peers;
+  if (!join_and_start(w, i, &peers)) return 1;
+  const vt_lanes *lanes = vt_peers_lanes(peers, 1 - i);
+  vt_bell *bell = vt_peers_bell(peers);
+  int bad = !lanes, sent_count = 0, got = 0;
+  while (!bad && (sent_count < PIECES || got < PIECES)) {
+    uint32_t before = vt_bell_state(bell);
+    vt_lane_piece piece;
+    bool moved = false;
+    uint8_t *room = sent_count < PIECES ? vt_lane_room(lanes->to) : NULL;
+    if (room) {
+      uint64_t size = sent_count % 7 ? (uint64_t)sent_count * 3 : VT_PIECE_BYTES;
+      memset(room, sent_count + i, size);
+      piece = (vt_lane_piece){1, 2, (uint64_t)sent_count++, size, 0, size};
+      vt_lane_push(lanes->to, &piece);
+      vt_bell_ring(lanes->bell);
+      moved = true;
+    }
+    const uint8_t *bytes = got < PIECES ? vt_lane_front(lanes->from, &piece) : NULL;
+    if (bytes) {
+      bad = piece.meeting != (uint64_t)got;
+      for (uint64_t k = 0; k < piece.size; k += 97) bad |= bytes[k] != (uint8_t)(got + 1 - i);
+      if (vt_lane_pop(lanes->from)) vt_bell_ring(lanes->bell);
+      got++;
+      moved = true;
+    }
+    if (!moved) vt_bell_wait(bell, before);
+  }
+  vt_peers_leave(peers);
+  return bad;
+}
+
+static void pieces_pass_in_both_directions(void **state) {
+  (void)state;
+  world w = world_of(2);
+  run_world(&w, pass_pieces, -1);
+}
+
+static int see_lanes(const world *w, int32_t i) {
+  vt_peers *peers;
+  int bad = 0;
+  if (!join_and_start(w, i, &peers)) return 1;
+  for (int32_t k = 0; k < w->count; k++)
+    bad |= (vt_peers_lanes(peers, k) != NULL) != (k != i && !w->by_tcp[i] && !w->by_tcp[k]);
+  vt_peers_leave(peers);
+  return bad;
+}
+
+static void both_sides_know_whether_memory_is_shared(void **state) {
+  (void)state;
+  world w = world_of(4);
+  w.by_tcp[2] = true;
+  run_world(&w, see_lanes, -1);
+}
+
+// Numbers of another process may name anything: only the segment with the secret is opened.
+static void only_a_segment_with_its_secret_is_opened(void **state) {
+  (void)state;
+  vt_segment mine, theirs = VT_NO_SEGMENT;
+  vt_offer offer, wrong;
+  int pipes[2];
+  assert_int_equal(pipe(pipes), 0);
+  assert_null(vt_segment_create(2, &mine, &offer));
+  assert_null(vt_segment_open(&offer, 1, &theirs));
+  vt_segment_close(&theirs);
+  wrong = offer;
+  wrong.secret[3] ^= 1;
+  assert_int_equal(expect_error(vt_segment_open(&wrong, 1, &theirs), "is another one"), 0);
+  wrong = offer;
+  wrong.fd = (uint32_t)pipes[0];
+  assert_int_equal(expect_error(vt_segment_open(&wrong, 1, &theirs), "no such memory"), 0);
+  wrong.fd = 99999;
+  assert_int_equal(expect_error(vt_segment_open(&wrong, 1, &theirs), "No such file"), 0);
+  assert_int_equal(expect_error(vt_segment_open(&offer, 2, &theirs), "not as expected"), 0);
+  wrong.pid = 0;
+  assert_int_equal(expect_error(vt_segment_open(&wrong, 1, &theirs), "shares none"), 0);
+  vt_segment_close(&mine);
+  // what another process wrote
+  assert_null(vt_segment_create(1, &mine, &offer));
+  vt_lane *lane = vt_segment_lane(&mine, 0);
+  vt_lane_piece piece = {.group = 1, .number = 2, .total = 10, .at = 8, .size = 3};
+  vt_lane_push(lane, &piece);
+  assert_non_null(vt_lane_front(lane, &piece));
+  assert_int_equal(piece.number, 0);
+  vt_segment_close(&mine);
+  close(pipes[0]);
+  close(pipes[1]);
+}
+
 // ---- those who do not fit -----------------------------------------------------------------------
 
 static int see_other_machine(const world *w, int32_t i) {
@@ -487,6 +584,9 @@ int main(void) {
       cmocka_unit_test(a_dead_process_with_children_is_dead),
       cmocka_unit_test(leaving_is_no_death),
       cmocka_unit_test(unexpected_bytes_are_refused),
+      cmocka_unit_test(pieces_pass_in_both_directions),
+      cmocka_unit_test(both_sides_know_whether_memory_is_shared),
+      cmocka_unit_test(only_a_segment_with_its_secret_is_opened),
       cmocka_unit_test(other_machines_are_refused_on_all),
       cmocka_unit_test(two_of_one_number_are_refused),
       cmocka_unit_test(the_missing_are_named),

@@ -386,6 +386,16 @@ static vt_status read_timeout(const reader *r, double *out_seconds) {
   return VT_OK;
 }
 
+static vt_status read_transport(const reader *r, bool *out_by_tcp) {
+  const char *transport = get(r, "VTPU_TRANSPORT");
+  *out_by_tcp = transport && !strcmp(transport, "tcp");
+  if (!transport || *out_by_tcp || !strcmp(transport, "auto")) return VT_OK;
+  return vt_error(VT_INVALID_ARGUMENT,
+                  "VTPU_TRANSPORT is \"%.64s\"; it can be tcp, or auto: memory that processes of "
+                  "one host share, and TCP between hosts",
+                  transport);
+}
+
 vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, vt_arena *arena,
                        vt_join *out_join) {
   reader r = {slice, lookup, user, arena, out_join};
@@ -399,6 +409,7 @@ vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, vt_a
   VT_TRY(read_grid(&r));
   VT_TRY(check_visible(&r));
   VT_TRY(read_timeout(&r, &out_join->timeout_s));
+  VT_TRY(read_transport(&r, &out_join->by_tcp));
   const char *cookie = get(&r, "VTPU_COOKIE");
   out_join->cookie = cookie ? text_of(&r, cookie) : "";
   if (!out_join->names)

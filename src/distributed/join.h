@@ -27,6 +27,7 @@ typedef struct vt_join {
   const char *const *names; // [count], NULL where not known: what messages call their hosts
   const char *cookie;       // compared before anything is read; "" = none
   double timeout_s;         // for all to be there
+  bool by_tcp;              // between processes of one host, too
 } vt_join;
 
 // A variable of the environment; NULL when not set.

@@ -48,6 +48,8 @@ typedef struct peer {
   bool left;              // it said goodbye
   int32_t cause;          // the first whose end it has seen; -1: none
   double heard, said;
+  vt_segment segment; // its own, where it is on this host
+  vt_lanes lanes;     // NULL: there are none
   // The message that is arriving:
   vt_frame frame;
   size_t got; // of frame, head and body
@@ -57,6 +59,7 @@ typedef struct peer {
 struct vt_peers {
   int32_t count, index;
   peer *peers;
+  vt_segment segment; // for processes of the same host; its bell is used in any case
   vt_peers_handler handler;
   int wake; // eventfd
   double silence_s;
@@ -113,12 +116,14 @@ static void peers_free(vt_peers *p) {
   for (int32_t i = 0; i < p->count; i++) {
     peer *q = &p->peers[i];
     if (q->fd >= 0) close(q->fd);
+    vt_segment_close(&q->segment);
     vt_status_free(q->why);
     free(q->head);
     free(q->body);
     pthread_mutex_destroy(&q->lock);
   }
   if (p->wake >= 0) close(p->wake);
+  vt_segment_close(&p->segment);
   free(p->peers);
   free(p);
 }
@@ -131,6 +136,46 @@ static vt_hello hello_of(const vt_join *join, const vt_peers_self *self) {
   snprintf(hello.machine, sizeof hello.machine, "%s", self->machine);
   snprintf(hello.host, sizeof hello.host, "%s", join->own.host);
   return hello;
+}
+
+static bool opens(vt_peers *p, int32_t i, const uint8_t *bytes) {
+  vt_offer theirs = vt_offer_read(bytes);
+  if (i == p->index || p->segment.fd < 0) return false;
+  vt_status st = vt_segment_open(&theirs, p->index, &p->peers[i].segment);
+  if (st) vt_log(VT_LOG_DEBUG, "%s: no shared memory: %s", p->peers[i].name, vt_status_message(st));
+  bool opened = st == VT_OK;
+  vt_status_free(st);
+  return opened;
+}
+
+// Each offers its segment to all, opens what it can, and says which: a lane is used where both have
+// opened each other's, so both know.
+static vt_status share_memory(vt_peers *p, const vt_join *join, const int *sockets,
+                              const vt_member *members) {
+  size_t count = (size_t)p->count;
+  vt_offer offer = {0};
+  uint8_t *out = calloc(count, VT_OFFER_BYTES), *in = calloc(count, VT_OFFER_BYTES);
+  vt_status st = out && in ? VT_OK : vt_error_no_memory();
+  if (!st) st = vt_segment_create(join->by_tcp ? 0 : p->count, &p->segment, &offer);
+  for (size_t i = 0; i < count && !st; i++) vt_offer_write(&offer, out + i * VT_OFFER_BYTES);
+  if (!st) st = vt_rendezvous_swap(join, members, sockets, VT_OFFER_BYTES, out, in);
+  for (int32_t i = 0; i < p->count && !st; i++)
+    out[i] = opens(p, i, in + (size_t)i * VT_OFFER_BYTES);
+  if (!st) st = vt_rendezvous_swap(join, members, sockets, 1, out, in);
+  vt_segment_hide(&p->segment);
+  int32_t shared = 0;
+  for (int32_t i = 0; i < p->count && !st; i++) {
+    peer *q = &p->peers[i];
+    if (!out[i] || !in[i]) continue;
+    q->lanes = (vt_lanes){vt_segment_lane(&p->segment, i), q->segment.lanes, q->segment.bell};
+    shared++;
+  }
+  if (!st)
+    vt_log(VT_LOG_INFO, "process %d shares memory with %d of %d others", p->index, shared,
+           p->count - 1);
+  free(out);
+  free(in);
+  return st;
 }
 
 vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers **out_peers) {
@@ -151,9 +196,11 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
   p->count = join->count;
   p->index = join->index;
   p->silence_s = SILENCE_S;
+  p->segment = VT_NO_SEGMENT;
   p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (size_t i = 0; i < count; i++) {
     p->peers[i].fd = p->peers[i].cause = -1;
+    p->peers[i].segment = VT_NO_SEGMENT;
     pthread_mutex_init(&p->peers[i].lock, NULL);
   }
   enlist(p);
@@ -165,6 +212,7 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
     snprintf(q->name, sizeof q->name, "process %zu (host %s, pid %d)", i,
              join->names[i] ? join->names[i] : members[i].address.host, members[i].pid);
   }
+  if (!st) st = share_memory(p, join, sockets, members);
 out:
   free(sockets);
   free(members);
@@ -176,6 +224,14 @@ out:
 const char *vt_peers_name(const vt_peers *peers, int32_t i) {
   vt_assert(i >= 0 && i < peers->count);
   return peers->peers[i].name;
+}
+
+vt_bell *vt_peers_bell(const vt_peers *peers) {
+  return peers->segment.bell;
+}
+
+const vt_lanes *vt_peers_lanes(const vt_peers *peers, int32_t i) {
+  return peers->peers[i].lanes.to ? &peers->peers[i].lanes : NULL;
 }
 
 // ---- sending ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "distributed/join.h"
+#include "distributed/shared.h"
 
 typedef struct vt_peers vt_peers;
 
@@ -35,6 +36,16 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self,
 vt_status vt_peers_start(vt_peers *peers, const vt_peers_handler *handler) VT_CHECKED;
 // "process 3 (host d)"; constant
 const char *vt_peers_name(const vt_peers *peers, int32_t peer);
+
+// This process's own, which those that share memory with it ring, too.
+vt_bell *vt_peers_bell(const vt_peers *peers);
+// Shared with a process of the same host, in both directions: `to` and `from` it, and its bell.
+typedef struct vt_lanes {
+  vt_lane *to, *from;
+  vt_bell *bell;
+} vt_lanes;
+// NULL: it is on another host, or one of the two cannot share. Both processes have the same answer.
+const vt_lanes *vt_peers_lanes(const vt_peers *peers, int32_t peer);
 
 // Called once when the message is on its way, or will never be: then with the error, to be freed.
 typedef void (*vt_peers_sent)(void *user, vt_status error);

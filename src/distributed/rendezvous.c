@@ -446,3 +446,20 @@ vt_status vt_rendezvous(const vt_join *join, const vt_hello *self, int *out_sock
     if (out_sockets[i] >= 0) close(out_sockets[i]);
   return st;
 }
+
+vt_status vt_rendezvous_swap(const vt_join *join, const vt_member *members, const int *sockets,
+                             size_t size, const uint8_t *mine, uint8_t *out_theirs) {
+  meeting_point m = {.join = join, .deadline = now_s() + join->timeout_s};
+  for (int writing = 1; writing >= 0; writing--)
+    for (int32_t i = 0; i < join->count; i++) {
+      size_t at = (size_t)i * size;
+      if (sockets[i] < 0) continue;
+      if (!(writing ? write_all(&m, sockets[i], mine + at, size)
+                    : read_all(&m, sockets[i], out_theirs + at, size)))
+        return vt_error(VT_UNAVAILABLE,
+                        "process %d (host %s) ended, or did not answer in %.0f s, while the "
+                        "processes connected",
+                        i, members[i].address.host, join->timeout_s);
+    }
+  return VT_OK;
+}

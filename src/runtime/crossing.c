@@ -32,6 +32,11 @@ double vt_crossing_now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+void vt_crossing_changed(vt_crossing *crossing) {
+  pthread_cond_broadcast(&crossing->changed);
+  vt_bell_ring(vt_peers_bell(crossing->peers));
+}
+
 int32_t vt_crossing_process(const vt_launch *launch, int32_t position) {
   return launch->crossing->devices[launch->job->executable->info.device_ids[position]].process;
 }
@@ -483,7 +488,7 @@ static void lost(void *user, int32_t peer, vt_status why) {
     vt_status missed = miss(launch, peer);
     if (missed) spoil(launch, missed);
   }
-  pthread_cond_broadcast(&crossing->changed);
+  vt_crossing_changed(crossing);
   pthread_mutex_unlock(&crossing->lock);
   vt_transfers_fail(crossing, peer, why);
   hand_on_ended(crossing);

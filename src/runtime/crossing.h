@@ -69,13 +69,14 @@ struct vt_crossing {
   size_t group_count;
   vt_status *lost; // [process] it is gone
   vt_answer *answers, **last_answer;
-  vt_block *blocks;              // that have come
+  vt_block *blocks;              // that have come by TCP
   const vt_expected *expected;   // NULL: the executor is in no meeting
   struct vt_transfer *transfers; // single arrays, in order
   double progress;               // when something last came or ended
 };
 
 double vt_crossing_now(void);
+void vt_crossing_changed(vt_crossing *crossing); // wakes the executor, with the lock held
 int32_t vt_crossing_process(const vt_launch *launch, int32_t position); // that has the device
 void vt_launch_send(const vt_launch *launch, int32_t to, const vt_word *word);
 // With the lock held. The end of a run's exchange: true = hand it on, after unlocking.

@@ -53,10 +53,13 @@ bool vt_block_fits(vt_crossing *crossing, int32_t from, const vt_word *word, uin
   return false;
 }
 
+static vt_block *block_alloc(size_t size) {
+  return aligned_alloc(64, (sizeof(vt_block) + size + 63 + 64) & ~(size_t)63);
+}
+
 void vt_block_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body) {
   if (vt_launch_is_over(crossing, word) || !vt_block_fits(crossing, from, word, body.size)) return;
-  void *memory = aligned_alloc(64, (sizeof(vt_block) + body.size + 63 + 64) & ~(size_t)63);
-  vt_block *block = memory;
+  vt_block *block = block_alloc(body.size);
   if (!block) return; // the wait ends at its limit
   *block = (vt_block){.next = crossing->blocks,
                       .group = word->group,
@@ -67,7 +70,7 @@ void vt_block_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_
                       .size = body.size};
   if (body.size) memcpy(block->bytes, body.data, body.size);
   crossing->blocks = block;
-  pthread_cond_broadcast(&crossing->changed);
+  vt_bell_ring(vt_peers_bell(crossing->peers));
 }
 
 void vt_blocks_drop(vt_crossing *crossing, const vt_launch *launch) {
@@ -89,17 +92,35 @@ static void sent(void *user, vt_status error) {
   free(user);
 }
 
-// The spans as one run of memory.
+static const vt_bytes *spans_for(const vt_meet *m, int32_t i) {
+  return m->give + (m->alike ? 0 : (size_t)i * m->spans);
+}
+
+static size_t given_size(const vt_meet *m, int32_t i) {
+  size_t size = 0;
+  for (uint32_t s = 0; s < m->spans; s++) size += spans_for(m, i)[s].size;
+  return size;
+}
+
+// `size` bytes of the spans, from `at` on.
+static void copy_spans(const vt_meet *m, int32_t i, size_t at, size_t size, uint8_t *out) {
+  for (const vt_bytes *span = spans_for(m, i); size; span++) {
+    size_t from = at < span->size ? at : span->size, n = span->size - from;
+    if (n > size) n = size;
+    if (n) memcpy(out, span->data + from, n);
+    at -= from;
+    out += n;
+    size -= n;
+  }
+}
+
 static vt_status pack(const vt_meet *m, int32_t i, vt_bytes *out) {
-  const vt_bytes *give = m->give + (m->alike ? 0 : (size_t)i * m->spans);
-  size_t size = 0, at = 0;
-  for (uint32_t s = 0; s < m->spans; s++) size += give[s].size;
+  size_t size = given_size(m, i);
   *out = (vt_bytes){NULL, size};
   if (!size) return VT_OK;
   uint8_t *bytes = malloc(size);
   if (!bytes) return vt_error_no_memory();
-  for (uint32_t s = 0; s < m->spans; at += give[s++].size)
-    if (give[s].size) memcpy(bytes + at, give[s].data, give[s].size);
+  copy_spans(m, i, 0, size, bytes);
   out->data = bytes;
   return VT_OK;
 }
@@ -116,21 +137,30 @@ static void send(const vt_launch *launch, int32_t to, vt_word_kind kind, uint64_
 
 // ---- a meeting ----------------------------------------------------------------------------------
 
+// What is exchanged with one of the others.
+typedef struct exchange {
+  int32_t process;
+  uint64_t number;       // of its meetings with this process
+  vt_bytes packed;       // not sent yet; by TCP
+  const vt_lanes *lanes; // NULL: by TCP
+  size_t give, given;    // bytes, by lane
+  bool all_given;
+  vt_block *arriving; // a block of several pieces; its size is what is here
+} exchange;
+
 typedef struct meeting {
   vt_crossing_meetings *run;
   const vt_meet *meet;
   vt_launch *launch;
   vt_crossing *crossing;
-  int32_t *process; // [count] of the others
-  uint64_t *number; // [count] of their meetings with this one
-  vt_bytes *packed; // [count] not sent yet
+  exchange *with; // [count]
   vt_expected expected;
   vt_arena scratch;
 } meeting;
 
 static vt_status missing(const meeting *m, int32_t i, double waited) {
   const vt_crossing *crossing = m->crossing;
-  int32_t process = m->process[i];
+  int32_t process = m->with[i].process;
   const char *name = m->launch->name;
   if (crossing->lost[process]) return vt_launch_gone(m->launch, process, name);
   if (waited <= crossing->limit_s) return VT_OK;
@@ -144,91 +174,203 @@ static vt_block **find_block(const meeting *m, int32_t i, bool ready) {
   vt_word word = {.kind = ready ? VT_WORD_READY : VT_WORD_BLOCK,
                   .group = m->launch->group,
                   .number = m->launch->number,
-                  .index = m->number[i]};
-  return find(m->crossing, &word, m->process[i]);
+                  .index = m->with[i].number};
+  return find(m->crossing, &word, m->with[i].process);
 }
+
+static vt_status check_size(const meeting *m, int32_t i, uint64_t size) {
+  if (size == m->meet->take[i]) return VT_OK;
+  return vt_error(VT_INTERNAL, "%s gives %" PRIu64 " bytes in a collective of %s that takes %zu",
+                  vt_peers_name(m->crossing->peers, m->with[i].process), size, m->launch->name,
+                  m->meet->take[i]);
+}
+
+static void hold(meeting *m, int32_t i, vt_block *block) {
+  block->next = m->run->held;
+  m->run->held = block;
+  m->meet->taken[i] = block->bytes;
+}
+
+// ---- by lane ------------------------------------------------------------------------------------
+
+static void pop(const vt_lanes *lanes) {
+  if (vt_lane_pop(lanes->from)) vt_bell_ring(lanes->bell);
+}
+
+// As much as the lane has room for. Whoever makes room in a full lane rings.
+static void give_pieces(const meeting *m, int32_t i) {
+  exchange *x = &m->with[i];
+  while (!x->all_given) {
+    uint8_t *room = vt_lane_room(x->lanes->to);
+    if (!room) return;
+    size_t left = x->give - x->given, size = left < VT_PIECE_BYTES ? left : VT_PIECE_BYTES;
+    vt_lane_piece piece = {m->launch->group, m->launch->number, x->number, x->give, x->given, size};
+    copy_spans(m->meet, i, x->given, size, room);
+    vt_lane_push(x->lanes->to, &piece);
+    vt_bell_ring(x->lanes->bell);
+    x->given += size;
+    x->all_given = x->given == x->give;
+  }
+}
+
+// Left by a run that failed, or nonsense.
+static bool is_stale(const meeting *m, const vt_lane_piece *piece) {
+  vt_word word = {.group = piece->group, .number = piece->number};
+  if (piece->group == m->launch->group) return piece->number <= m->launch->number;
+  if (!piece->number) return true;
+  pthread_mutex_lock(&m->crossing->lock);
+  bool over = vt_launch_is_over(m->crossing, &word);
+  pthread_mutex_unlock(&m->crossing->lock);
+  return over;
+}
+
+// A block of several pieces.
+static vt_status collect(meeting *m, int32_t i, const vt_lane_piece *piece, const uint8_t *bytes) {
+  exchange *x = &m->with[i];
+  if (!x->arriving) {
+    x->arriving = block_alloc(piece->total);
+    if (!x->arriving) return vt_error_no_memory();
+    x->arriving->size = 0;
+  }
+  if (piece->at != x->arriving->size || !piece->size)
+    return vt_error(VT_INTERNAL, "%s gives the pieces of a block in no order",
+                    vt_peers_name(m->crossing->peers, x->process));
+  memcpy(x->arriving->bytes + piece->at, bytes, piece->size);
+  x->arriving->size += piece->size;
+  pop(x->lanes);
+  if (x->arriving->size < piece->total) return VT_OK;
+  hold(m, i, x->arriving);
+  x->arriving = NULL;
+  return VT_OK;
+}
+
+static vt_status take_pieces(meeting *m, int32_t i) {
+  const exchange *x = &m->with[i];
+  while (!m->meet->taken[i]) {
+    vt_lane_piece piece;
+    const uint8_t *bytes = vt_lane_front(x->lanes->from, &piece);
+    if (!bytes) return VT_OK;
+    if (piece.group != m->launch->group || piece.number != m->launch->number ||
+        piece.meeting != x->number) {
+      if (!is_stale(m, &piece)) return VT_OK;
+      pop(x->lanes);
+      continue;
+    }
+    VT_TRY(check_size(m, i, piece.total));
+    if (piece.size < piece.total) {
+      VT_TRY(collect(m, i, &piece, bytes));
+    } else {
+      m->meet->taken[i] = bytes;
+      m->run->pinned[m->run->pinned_count++] = x->lanes;
+    }
+  }
+  return VT_OK;
+}
+
+static vt_status pass_pieces(meeting *m, bool *out_complete) {
+  *out_complete = true;
+  for (int32_t i = 0; i < m->meet->count; i++) {
+    if (!m->with[i].lanes) continue;
+    give_pieces(m, i);
+    VT_TRY(take_pieces(m, i));
+    *out_complete = *out_complete && m->with[i].all_given;
+  }
+  return VT_OK;
+}
+
+// ---- the wait -----------------------------------------------------------------------------------
 
 // Takes what has come, and sends what is asked for. With the lock held, which is released to send.
 // *out_again: more may have come meanwhile.
-static bool proceed(meeting *m, bool *out_again) {
-  bool complete = true;
-  *out_again = false;
+static vt_status proceed(meeting *m, bool *out_complete, bool *out_again) {
   for (int32_t i = 0; i < m->meet->count; i++) {
-    vt_block **at = find_block(m, i, false);
-    vt_block *block = *at;
-    if (block && !m->meet->taken[i]) {
+    exchange *x = &m->with[i];
+    vt_block **at = x->lanes ? NULL : find_block(m, i, false);
+    if (at && *at && !m->meet->taken[i]) {
+      vt_block *block = *at;
       *at = block->next;
-      block->next = m->run->held;
-      m->run->held = block;
-      m->meet->taken[i] = block->bytes;
+      hold(m, i, block);
+      VT_TRY(check_size(m, i, block->size));
     }
-    complete = complete && m->meet->taken[i];
-    if (!m->packed[i].size) continue;
+    *out_complete = *out_complete && m->meet->taken[i];
+    if (!x->packed.size) continue;
     at = find_block(m, i, true);
-    block = *at;
-    complete = complete && block;
-    if (!block) continue;
-    *at = block->next;
-    free(block);
-    vt_bytes body = m->packed[i];
-    m->packed[i] = (vt_bytes){0};
+    vt_block *ready = *at;
+    *out_complete = *out_complete && ready;
+    if (!ready) continue;
+    *at = ready->next;
+    free(ready);
+    vt_bytes body = x->packed;
+    x->packed = (vt_bytes){0};
     pthread_mutex_unlock(&m->crossing->lock);
-    send(m->launch, m->process[i], VT_WORD_BLOCK, m->number[i], body);
+    send(m->launch, x->process, VT_WORD_BLOCK, x->number, body);
     pthread_mutex_lock(&m->crossing->lock);
     *out_again = true;
   }
-  return complete;
+  return VT_OK;
 }
 
-// With the lock held.
-static vt_status wait(meeting *m) {
-  double start = vt_crossing_now();
-  bool said = false, again = false;
-  while (!proceed(m, &again)) {
-    if (again) continue;
-    double waited = vt_crossing_now() - start;
-    const vt_status failed = vt_answer_failure(m->crossing, m->launch);
-    if (failed) return vt_status_copy(failed);
-    for (int32_t i = 0; i < m->meet->count; i++) {
-      if (m->meet->taken[i]) continue;
-      VT_TRY(missing(m, i, waited));
-      if (waited > SAY_AFTER_S && !said)
-        vt_log(VT_LOG_WARNING, "launch %" PRIu64 " of %s waits for %s in a collective since %.0f s",
-               m->launch->number, m->launch->name, vt_peers_name(m->crossing->peers, m->process[i]),
-               waited);
-      said = said || waited > SAY_AFTER_S;
-    }
-    struct timespec soon;
-    clock_gettime(CLOCK_MONOTONIC, &soon);
-    soon.tv_sec++;
-    pthread_cond_timedwait(&m->crossing->changed, &m->crossing->lock, &soon);
+// With the lock held: whether to wait on.
+static vt_status check(const meeting *m, double waited, bool *said) {
+  const vt_status failed = vt_answer_failure(m->crossing, m->launch);
+  if (failed) return vt_status_copy(failed);
+  for (int32_t i = 0; i < m->meet->count; i++) {
+    const exchange *x = &m->with[i];
+    if (m->meet->taken[i] && !x->packed.size && (!x->lanes || x->all_given)) continue;
+    VT_TRY(missing(m, i, waited));
+    if (waited > SAY_AFTER_S && !*said)
+      vt_log(VT_LOG_WARNING, "launch %" PRIu64 " of %s waits for %s in a collective since %.0f s",
+             m->launch->number, m->launch->name, vt_peers_name(m->crossing->peers, x->process),
+             waited);
+    *said = *said || waited > SAY_AFTER_S;
   }
   return VT_OK;
+}
+
+static vt_status wait(meeting *m) {
+  vt_bell *bell = vt_peers_bell(m->crossing->peers);
+  double start = vt_crossing_now();
+  for (bool said = false;;) {
+    uint32_t state = vt_bell_state(bell);
+    bool complete, again = false;
+    VT_TRY(pass_pieces(m, &complete));
+    pthread_mutex_lock(&m->crossing->lock);
+    vt_status st = proceed(m, &complete, &again);
+    if (!st && !complete && !again) st = check(m, vt_crossing_now() - start, &said);
+    pthread_mutex_unlock(&m->crossing->lock);
+    if (st || complete) return st;
+    if (!again) vt_bell_wait(bell, state);
+  }
 }
 
 static vt_status begin(meeting *m) {
   const vt_meet *meet = m->meet;
   size_t count = (size_t)meet->count + 1;
-  m->process = VT_NEW_ARRAY(&m->scratch, int32_t, count);
-  m->number = VT_NEW_ARRAY(&m->scratch, uint64_t, count);
-  m->packed = VT_NEW_ARRAY(&m->scratch, vt_bytes, count);
+  int32_t *from = VT_NEW_ARRAY(&m->scratch, int32_t, count);
+  uint64_t *number = VT_NEW_ARRAY(&m->scratch, uint64_t, count);
+  m->with = VT_NEW_ARRAY(&m->scratch, exchange, count);
   for (int32_t i = 0; i < meet->count; i++) {
     vt_assert(meet->places[i] >= 0 && meet->places[i] < m->launch->count);
-    m->process[i] = m->launch->members[meet->places[i]];
-    m->number[i] = m->run->met[m->process[i]]++;
+    exchange *x = &m->with[i];
+    x->process = from[i] = m->launch->members[meet->places[i]];
+    x->number = number[i] = m->run->met[x->process]++;
+    x->lanes = vt_peers_lanes(m->crossing->peers, x->process);
+    x->give = given_size(meet, i);
     meet->taken[i] = NULL;
-    VT_TRY(pack(meet, i, &m->packed[i]));
+    if (!x->lanes) VT_TRY(pack(meet, i, &x->packed));
   }
   m->expected = (vt_expected){.group = m->launch->group,
                               .number = m->launch->number,
                               .count = meet->count,
-                              .from = m->process,
-                              .meeting = m->number,
+                              .from = from,
+                              .meeting = number,
                               .size = meet->take};
   return VT_OK;
 }
 
-static void free_held(vt_crossing_meetings *run) {
+// What the last meeting gave.
+static void let_go(vt_crossing_meetings *run) {
+  while (run->pinned_count) pop(run->pinned[--run->pinned_count]);
   for (vt_block *next; run->held; run->held = next) {
     next = run->held->next;
     free(run->held);
@@ -238,34 +380,44 @@ static void free_held(vt_crossing_meetings *run) {
 static vt_status meet(void *user, const vt_meet *meet) {
   vt_crossing_meetings *run = user;
   meeting m = {.run = run, .meet = meet, .launch = run->launch, .crossing = run->launch->crossing};
-  free_held(run);
+  let_go(run);
   vt_status st = begin(&m);
   pthread_mutex_lock(&m.crossing->lock);
   m.crossing->expected = &m.expected;
   pthread_mutex_unlock(&m.crossing->lock);
   for (int32_t i = 0; i < meet->count && !st; i++) {
+    exchange *x = &m.with[i];
+    if (x->lanes) continue;
     if (meet->take[i] > EAGER_BYTES)
-      send(m.launch, m.process[i], VT_WORD_READY, m.number[i], (vt_bytes){0});
-    if (m.packed[i].size > EAGER_BYTES) continue;
-    send(m.launch, m.process[i], VT_WORD_BLOCK, m.number[i], m.packed[i]);
-    m.packed[i] = (vt_bytes){0};
+      send(m.launch, x->process, VT_WORD_READY, x->number, (vt_bytes){0});
+    if (x->packed.size > EAGER_BYTES) continue;
+    send(m.launch, x->process, VT_WORD_BLOCK, x->number, x->packed);
+    x->packed = (vt_bytes){0};
   }
-  pthread_mutex_lock(&m.crossing->lock);
   if (!st) st = wait(&m);
+  pthread_mutex_lock(&m.crossing->lock);
   m.crossing->expected = NULL;
   pthread_mutex_unlock(&m.crossing->lock);
-  for (int32_t i = 0; i < meet->count && m.packed; i++) free((void *)(uintptr_t)m.packed[i].data);
+  for (int32_t i = 0; i < meet->count && m.with; i++) {
+    free((void *)(uintptr_t)m.with[i].packed.data);
+    free(m.with[i].arriving);
+  }
   vt_arena_free(&m.scratch);
   return st;
 }
 
 vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) {
+  size_t count = (size_t)launch->crossing->process_count;
   *out = (vt_crossing_meetings){.calls = {out, meet}, .launch = launch};
-  out->met = calloc((size_t)launch->crossing->process_count, sizeof *out->met);
-  return out->met ? VT_OK : vt_error_no_memory();
+  out->met = calloc(count, sizeof *out->met);
+  out->pinned = calloc(count, sizeof *out->pinned);
+  if (out->met && out->pinned) return VT_OK;
+  vt_launch_meetings_end(out);
+  return vt_error_no_memory();
 }
 
 void vt_launch_meetings_end(vt_crossing_meetings *meetings) {
-  free_held(meetings);
+  let_go(meetings);
   free(meetings->met);
+  free(meetings->pinned);
 }

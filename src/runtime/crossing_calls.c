@@ -25,7 +25,7 @@ void vt_answer_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt
   if (body.size) memcpy(answer->bytes, body.data, body.size);
   *crossing->last_answer = answer;
   crossing->last_answer = &answer->next;
-  pthread_cond_broadcast(&crossing->changed);
+  vt_crossing_changed(crossing);
 }
 
 // Takes the answer at `at` off the list.

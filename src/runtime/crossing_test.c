@@ -40,17 +40,21 @@ static const char program[] =
     "%f = stablehlo.sine %e : " WHOLE "\n"
     "return %f, %t : " WHOLE ", tensor<6xf32> } }\n";
 
-static vt_executable *compile(const vt_client *client, const char *op) {
-  static char text[sizeof program + 16];
-  const char *at = strstr(program, "OPERATION");
+static vt_executable *compile_text(const vt_client *client, const char *text) {
   vt_executable *executable = NULL;
-  snprintf(text, sizeof text, "%.*s%s%s", (int)(at - program), program, op, at + 9);
   vt_executable_options options = {.replicas = 1, .partitions = DEVICES};
   vt_status st =
       vt_executable_compile(vt_client_slice(client),
                             (vt_bytes){(const uint8_t *)text, strlen(text)}, &options, &executable);
   if (st) fprintf(stderr, "%s\n", vt_status_message(st));
   return executable;
+}
+
+static vt_executable *compile(const vt_client *client, const char *op) {
+  static char text[sizeof program + 16];
+  const char *at = strstr(program, "OPERATION");
+  snprintf(text, sizeof text, "%.*s%s%s", (int)(at - program), program, op, at + 9);
+  return compile_text(client, text);
 }
 
 static float start_value(int32_t row, int column) {
@@ -257,6 +261,87 @@ static void a_death_ends_the_runs_of_all(void **state) {
   run_all(4, see_a_death, 2);
 }
 
+// ---- by shared memory and by TCP ----------------------------------------------------------------
+
+// A reversal of rows and a sum over them: blocks of several pieces, and shares.
+#define LARGE "tensor<8x300000xf32>"
+enum { COLUMNS = 300000 };
+static const char large_program[] =
+    "module @jit_large attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {\n"
+    "func.func public @main(%x: " LARGE " {mhlo.sharding = \"" BY_ROWS "\"}) -> "
+    "(" LARGE " {mhlo.sharding = \"" BY_ROWS "\"}) {\n"
+    "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+    "%s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0] : "
+    "(" LARGE ", tensor<f32>) -> tensor<300000xf32>\n"
+    "%b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<300000xf32>) -> " LARGE "\n"
+    "%r = stablehlo.reverse %x, dims = [0] : " LARGE "\n"
+    "%e = stablehlo.multiply %r, %b : " LARGE "\n"
+    "%f = stablehlo.sine %e : " LARGE "\n"
+    "return %f : " LARGE " } }\n";
+
+static float (*shared_large)[DEVICES][COLUMNS]; // [1 = by TCP]
+
+static vt_status large_step(vt_client *client, vt_executable *executable, vt_buffer **rows,
+                            int32_t here) {
+  vt_buffer *out[DEVICES][1];
+  vt_buffer *const *in_rows[DEVICES];
+  vt_buffer **out_rows[DEVICES];
+  vt_event *done = NULL;
+  for (int32_t i = 0; i < here; i++) in_rows[i] = &rows[i], out_rows[i] = out[i];
+  vt_execution execution = {.arguments = in_rows, .results = out_rows, .argument_count = 1};
+  VT_TRY(vt_executable_execute(client, executable, &execution, &done));
+  vt_status st = vt_event_await(done);
+  vt_event_release(done);
+  for (int32_t i = 0; i < here; i++) {
+    vt_buffer_destroy(rows[i]);
+    rows[i] = out[i][0];
+  }
+  return st;
+}
+
+static int compute_large(int count, int index) {
+  static float row[COLUMNS];
+  const int64_t dims[] = {1, COLUMNS};
+  vt_client *client = NULL;
+  vt_buffer *rows[DEVICES];
+  int32_t here = 0;
+  vt_status st = join(count, index, &client);
+  vt_executable *executable = st ? NULL : compile_text(client, large_program);
+  if (!st && !executable) st = vt_error(VT_INTERNAL, "no program");
+  for (int32_t d = 0; d < DEVICES && !st; d++) {
+    vt_device *device = vt_client_device(client, d);
+    if (device->process != vt_client_process(client)) continue;
+    for (int i = 0; i < COLUMNS; i++) row[i] = start_value(d, i);
+    st = vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], (vt_type){VT_F32, 2, dims}, row,
+                             NULL, NULL, &rows[here++]);
+  }
+  for (int i = 0; i < 4 && !st; i++) st = large_step(client, executable, rows, here);
+  for (int32_t k = 0; k < here && !st; k++) {
+    vt_event *copied = NULL;
+    int32_t id = vt_buffer_memory(rows[k])->device->id;
+    st = vt_buffer_to_host(rows[k], shared_large[getenv("VTPU_TRANSPORT") != NULL][id], NULL,
+                           &copied);
+    if (!st) st = vt_event_await(copied);
+    vt_event_release(copied);
+    vt_buffer_destroy(rows[k]);
+  }
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return st ? fail_with(st) : 0;
+}
+
+static void both_transports_give_the_same_bits(void **state) {
+  (void)state;
+  for (int count = 2; count <= PROCESSES; count *= 2) {
+    run_all(count, compute_large, -1);
+    setenv("VTPU_TRANSPORT", "tcp", 1);
+    run_all(count, compute_large, -1);
+    unsetenv("VTPU_TRANSPORT");
+    assert_memory_equal(shared_large[0], shared_large[1], sizeof shared_large[0]);
+    assert_true(shared_large[0][5][7] != 0);
+  }
+}
+
 // One sends, one receives, in both orders of the calls, and with a buffer that is an error.
 static int transfer(int count, int index) {
   vt_client *client = NULL;
@@ -336,6 +421,7 @@ static void leaving_is_told_from_dying(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_numbers_of_processes_give_the_same_bits),
+      cmocka_unit_test(both_transports_give_the_same_bits),
       cmocka_unit_test(different_programs_end_on_all),
       cmocka_unit_test(a_death_ends_the_runs_of_all),
       cmocka_unit_test(arrays_go_from_process_to_process),
@@ -345,5 +431,7 @@ int main(void) {
   setenv("VTPU_JOIN_TIMEOUT", "60", 1);
   shared_rows = mmap(NULL, (PROCESSES + 1) * sizeof *shared_rows, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  shared_large = mmap(NULL, 2 * sizeof *shared_large, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,8 +256,10 @@ vt_host_transfer vt_launch_calls(vt_crossing_calls *calls);
 typedef struct vt_crossing_meetings {
   vt_meetings calls;
   vt_launch *launch;
-  uint64_t *met;         // [process] how often in this run
-  struct vt_block *held; // of the last meeting
+  uint64_t *met;                  // [process] how often in this run
+  struct vt_block *held;          // of the last meeting
+  const struct vt_lanes **pinned; // [process] whose oldest piece is of the last meeting
+  int32_t pinned_count;
 } vt_crossing_meetings;
 vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) VT_CHECKED;
 void vt_launch_meetings_end(vt_crossing_meetings *meetings);
