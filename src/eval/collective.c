@@ -139,9 +139,8 @@ static void zero(vt_tensor t) {
   if (t.data) memset(t.data, 0, (size_t)vt_type_bytes(t.type));
 }
 
-// Copies the part of `from` starting at from_at to `to` at to_at along dimension d; `size` of it.
-static void copy_part(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d,
-                      int64_t size) {
+void vt_collective_copy(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d,
+                        int64_t size) {
   int64_t dims[VT_MAX_RANK], a[VT_MAX_RANK], b[VT_MAX_RANK];
   int64_t bytes = (int64_t)vt_dtype_bytes(to.type.dtype);
   vt_type_strides(from.type, a);
@@ -235,7 +234,7 @@ static vt_status scatter(const vt_lane_set *s, int64_t i, int32_t device, void *
   int64_t d = vt_attr_i64(s->op, VT_ATTR_SCATTER_DIMENSION);
   if (d < 0 || d >= type.rank || (i + 1) * out.type.dims[d] > type.dims[d])
     return vt_eval_invalid(s->op, "scatter_dimension");
-  copy_part((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
+  vt_collective_copy((vt_tensor){type, sum}, i * out.type.dims[d], out, 0, d, out.type.dims[d]);
   return VT_OK;
 }
 
@@ -278,7 +277,7 @@ static vt_status run_exchange(const vt_lane_set *s, int64_t width, const int32_t
         int64_t d = vt_attr_i64(op, VT_ATTR_ALL_GATHER_DIM);
         if (d < 0 || d >= from.type.rank || from.type.dims[d] * members != to.type.dims[d])
           return vt_eval_invalid(op, "all_gather_dim");
-        copy_part(from, 0, to, j * from.type.dims[d], d, from.type.dims[d]);
+        vt_collective_copy(from, 0, to, j * from.type.dims[d], d, from.type.dims[d]);
         continue;
       }
       int64_t split = vt_attr_i64(op, VT_ATTR_SPLIT_DIMENSION),

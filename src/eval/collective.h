@@ -32,6 +32,9 @@ typedef struct vt_lane_set {
 // Rows of device positions; the pairs of a permute.
 vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) VT_CHECKED;
 vt_status vt_collective_pairs(const vt_op *op, int32_t devices, vt_pair_list *out) VT_CHECKED;
+// Copies the part of `from` starting at from_at to `to` at to_at along dimension d; `size` of it.
+void vt_collective_copy(vt_tensor from, int64_t from_at, vt_tensor to, int64_t to_at, int64_t d,
+                        int64_t size);
 // Runs the op for the devices of a row.
 vt_status vt_collective_row(const vt_lane_set *set, int64_t width, const int32_t *row) VT_CHECKED;
 // The fold of the row's operands in the order of the row, in the operand's type. `to` is none of

@@ -6,7 +6,8 @@
 // row's order.
 // A large reduction is made in two meetings: each member folds its share of the elements, then all
 // take each other's shares. A very large one is made piece by piece, so that what is on its way
-// stays in the caches and needs no answer before it is sent.
+// stays in the caches and needs no answer before it is sent. Where a member's result needs only a
+// slice of the others' operands (reduce_scatter, all_to_all), only that slice travels.
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,6 +257,98 @@ static vt_status run_shares(part *p, int64_t bytes) {
   return VT_OK;
 }
 
+// ---- operands given in slices -------------------------------------------------------------------
+
+// The dimension that is cut into one slice for each member; -1: the op is not of that kind, or its
+// error is for vt_collective_row to tell.
+static int64_t sliced_dimension(const part *p) {
+  const vt_op *op = p->op;
+  bool scatter = op->code == VT_OP_REDUCE_SCATTER;
+  if (!scatter && op->code != VT_OP_ALL_TO_ALL) return -1;
+  int64_t d = vt_attr_i64(op, scatter ? VT_ATTR_SCATTER_DIMENSION : VT_ATTR_SPLIT_DIMENSION);
+  int64_t join = scatter ? d : vt_attr_i64(op, VT_ATTR_CONCAT_DIMENSION);
+  if (!scatter && vt_attr_i64(op, VT_ATTR_SPLIT_COUNT) != p->member_count) return -1;
+  if (op->operand_count != op->result_count || d < 0 || join < 0) return -1;
+  for (uint32_t k = 0; k < p->count; k++) {
+    vt_type in = p->in[k].type, out = p->out[k].type;
+    if (d >= in.rank || join >= in.rank || in.dims[d] % p->member_count) return -1;
+    int64_t slice = in.dims[d] / p->member_count;
+    for (int32_t i = 0; i < in.rank; i++) {
+      int64_t size = i == d ? slice : in.dims[i];
+      if (out.dims[i] != (!scatter && i == join ? size * p->member_count : size)) return -1;
+    }
+  }
+  return d;
+}
+
+static vt_type slice_type(part *p, uint32_t k, int64_t d) {
+  vt_type type = p->in[k].type;
+  int64_t *dims = VT_NEW_ARRAY(&p->scratch, int64_t, type.rank + 1);
+  for (int32_t i = 0; i < type.rank; i++)
+    dims[i] = i == d ? type.dims[i] / p->member_count : type.dims[i];
+  type.dims = dims;
+  return type;
+}
+
+// A member's slice of operand k of this device, as one run of memory.
+static vt_status slice_of(part *p, uint32_t k, int64_t d, int32_t member, vt_tensor *out) {
+  *out = (vt_tensor){slice_type(p, k, d), NULL};
+  int64_t bytes = vt_type_bytes(out->type), outer = 1, size = out->type.dims[d];
+  for (int64_t i = 0; i < d; i++) outer *= out->type.dims[i];
+  if (outer == 1) {
+    out->data = (char *)p->in[k].data + member * bytes;
+    return VT_OK;
+  }
+  out->data = vt_arena_try_push(&p->scratch, (size_t)bytes + 1, 64);
+  if (!out->data) return vt_error_no_memory();
+  vt_collective_copy(p->in[k], member * size, *out, 0, d, size);
+  return VT_OK;
+}
+
+// Operand k's slices for this device, one of each member, make its result.
+static vt_status use_slices(part *p, uint32_t k, const vt_tensor *slices) {
+  if (p->op->code == VT_OP_ALL_TO_ALL) {
+    int64_t join = vt_attr_i64(p->op, VT_ATTR_CONCAT_DIMENSION), size = slices[0].type.dims[join];
+    for (int32_t m = 0; m < p->member_count; m++)
+      vt_collective_copy(slices[m], 0, p->out[k], m * size, join, size);
+    return VT_OK;
+  }
+  const vt_tensor **in = VT_NEW_ARRAY(&p->scratch, const vt_tensor *, p->devices);
+  for (int32_t m = 0; m < p->member_count; m++) {
+    vt_tensor *row = VT_NEW_ARRAY(&p->scratch, vt_tensor, p->count + 1);
+    row[k] = slices[m];
+    in[p->members[m]] = row;
+  }
+  vt_lane_set set = {p->op, p->state, p->env, k, p->place, in, NULL};
+  return vt_collective_fold(&set, p->member_count, p->members, p->out[k].data);
+}
+
+static vt_status run_slices(part *p, int64_t d) {
+  size_t spans = 2 * (size_t)p->count;
+  vt_bytes *give = VT_NEW_ARRAY(&p->scratch, vt_bytes, spans * (size_t)p->other_count + 1);
+  size_t *take = VT_NEW_ARRAY(&p->scratch, size_t, p->other_count + 1), at = 0;
+  const void **taken;
+  for (int32_t i = 0; i < p->other_count; i++)
+    for (uint32_t k = 0; k < p->count; k++) {
+      vt_tensor slice;
+      VT_TRY(slice_of(p, k, d, member_of(p, i), &slice));
+      put_padded(give + (size_t)i * spans + 2 * (size_t)k,
+                 bytes_of(slice.data, vt_type_bytes(slice.type)));
+      take[i] += (size_t)padded(vt_type_bytes(slice.type));
+    }
+  VT_TRY(meet(p, (uint32_t)spans, false, give, take, &taken));
+  for (uint32_t k = 0; k < p->count; k++) {
+    vt_tensor *slices = VT_NEW_ARRAY(&p->scratch, vt_tensor, p->member_count), mine;
+    VT_TRY(slice_of(p, k, d, p->mine, &mine));
+    for (int32_t m = 0; m < p->member_count; m++) slices[m] = mine;
+    for (int32_t i = 0; i < p->other_count; i++)
+      slices[member_of(p, i)].data = (char *)(uintptr_t)taken[i] + at;
+    if (vt_type_elements(mine.type)) VT_TRY(use_slices(p, k, slices));
+    at += (size_t)padded(vt_type_bytes(mine.type));
+  }
+  return VT_OK;
+}
+
 // ---- which row ----------------------------------------------------------------------------------
 
 static void take_row(part *p, int64_t width, const int32_t *row) {
@@ -299,6 +392,8 @@ static vt_status run_part(part *p) {
   int64_t bytes = 0;
   for (uint32_t k = 0; k < p->op->operand_count; k++) bytes += vt_type_bytes(p->in[k].type);
   bool shares = p->op->code == VT_OP_ALL_REDUCE && bytes > WHOLE_BYTES && p->other_count;
+  int64_t sliced = sliced_dimension(p);
+  if (sliced >= 0) return run_slices(p, sliced);
   return shares ? run_shares(p, bytes) : run_whole(p);
 }
 

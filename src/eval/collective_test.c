@@ -55,9 +55,10 @@ static void *run_part(void *user) {
   return NULL;
 }
 
-// Each device alone, meeting the others, has the bits that all of them together have.
-static void expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tensor *const *outs,
-                         const char *what) {
+// Each device alone, meeting the others, has the bits that all of them together have. Returns the
+// bytes that they give each other.
+static size_t expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tensor *const *outs,
+                           const char *what) {
   vt_loopback all;
   part parts[DEVICES];
   vt_loopback_open(&all);
@@ -82,11 +83,13 @@ static void expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tensor
     free(parts[d].out);
   }
   vt_loopback_close(&all);
+  return all.bytes;
 }
 
-// Device d starts with first[d] + 0, 1, 2 ...; want[d] is its result. Frees the bench.
-static void expect_all(bench *b, const double *first, int64_t out_size, const double *want,
-                       const char *what) {
+// Device d starts with first[d] + 0, 1, 2 ...; want[d] is its result. Frees the bench. Returns the
+// bytes that devices which run alone give each other.
+static size_t expect_all(bench *b, const double *first, int64_t out_size, const double *want,
+                         const char *what) {
   vt_tensor in[DEVICES], out[DEVICES], *outs[DEVICES];
   const vt_tensor *ins[DEVICES];
   for (int d = 0; d < DEVICES; d++) {
@@ -98,13 +101,14 @@ static void expect_all(bench *b, const double *first, int64_t out_size, const do
     outs[d] = &out[d];
   }
   expect_ok(vt_eval_collective(b->op, DEVICES, ins, outs));
-  expect_parts(b->op, ins, outs, what);
+  size_t bytes = expect_parts(b->op, ins, outs, what);
   for (int d = 0; d < DEVICES; d++) {
     expect_numbers(out[d], (numbers){out_size, want + d * out_size}, 0, what);
     free(in[d].data);
     free(out[d].data);
   }
   bench_free(b);
+  return bytes;
 }
 
 static const double digits[DEVICES] = {1, 10, 100, 1000};
@@ -243,6 +247,45 @@ static void orders_in_the_row(void **state) {
   static const double turned[DEVICES * 4] = {21, 1, 31, 11, 23, 3, 33, 13,
                                              20, 0, 30, 10, 22, 2, 32, 12};
   expect_all(&b, first, 4, turned, "all_to_all: part k to member k, joined in sender order");
+}
+
+// Devices that run alone give each other what the others' results need, and no more.
+static void only_slices_travel(void **state) {
+  (void)state;
+  enum { ROWS = 8, WIDTH = 16, SLICE = ROWS * WIDTH };
+  static const int64_t in[2] = {ROWS, DEVICES * WIDTH}, slice[2] = {ROWS, WIDTH},
+                       joined[2] = {DEVICES * ROWS, WIDTH};
+  static const double first[DEVICES] = {0, 10000, 20000, 30000};
+  static double sums[DEVICES * SLICE], moved[DEVICES * DEVICES * SLICE];
+  for (int d = 0; d < DEVICES; d++)
+    for (int i = 0; i < SLICE; i++) {
+      int at = i / WIDTH * DEVICES * WIDTH + d * WIDTH + i % WIDTH;
+      sums[d * SLICE + i] = 60000 + 4 * at;
+      for (int j = 0; j < DEVICES; j++) moved[(d * DEVICES + j) * SLICE + i] = first[j] + at;
+    }
+  bench b = bench_new();
+  double zeros[ROWS * DEVICES * WIDTH] = {0};
+  operand(&b, VT_S32, 2, in, (numbers){ROWS * DEVICES * WIDTH, zeros});
+  vt_op *op = make_one(&b, VT_OP_REDUCE_SCATTER, VT_S32, 2, slice, true);
+  op->regions[0] = binary_region(&b, VT_OP_ADD, VT_S32);
+  b.module->num_partitions = DEVICES;
+  b.module->num_replicas = 1;
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  vt_op_set_i64(op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 1);
+  vt_op_set_i64(op, VT_ATTR_SCATTER_DIMENSION, 1);
+  assert_int_equal(expect_all(&b, first, SLICE, sums, "reduce_scatter of columns"),
+                   DEVICES * (DEVICES - 1) * SLICE * 4);
+  b = bench_new();
+  operand(&b, VT_S32, 2, in, (numbers){ROWS * DEVICES * WIDTH, zeros});
+  op = make_one(&b, VT_OP_ALL_TO_ALL, VT_S32, 2, joined, false);
+  b.module->num_partitions = DEVICES;
+  b.module->num_replicas = 1;
+  vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
+  vt_op_set_i64(op, VT_ATTR_SPLIT_DIMENSION, 1);
+  vt_op_set_i64(op, VT_ATTR_CONCAT_DIMENSION, 0);
+  vt_op_set_i64(op, VT_ATTR_SPLIT_COUNT, DEVICES);
+  assert_int_equal(expect_all(&b, first, DEVICES * SLICE, moved, "all_to_all of columns"),
+                   DEVICES * (DEVICES - 1) * SLICE * 4);
 }
 
 static void any_computation(void **state) {
@@ -507,15 +550,11 @@ static void large_reductions(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(group_forms),
-      cmocka_unit_test(id_meanings),
-      cmocka_unit_test(orders_in_the_row),
-      cmocka_unit_test(any_computation),
-      cmocka_unit_test(own_ids),
-      cmocka_unit_test(refusals),
-      cmocka_unit_test(ragged),
-      cmocka_unit_test(dynamic_roots),
-      cmocka_unit_test(large_reductions),
+      cmocka_unit_test(group_forms),       cmocka_unit_test(id_meanings),
+      cmocka_unit_test(orders_in_the_row), cmocka_unit_test(only_slices_travel),
+      cmocka_unit_test(any_computation),   cmocka_unit_test(own_ids),
+      cmocka_unit_test(refusals),          cmocka_unit_test(ragged),
+      cmocka_unit_test(dynamic_roots),     cmocka_unit_test(large_reductions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ typedef struct vt_loopback {
   pthread_cond_t changed;
   bool failed; // a part has ended with an error: the others must not wait
   int meetings;
+  size_t bytes;                                              // given in them
   vt_loopback_box boxes[VT_LOOPBACK_MOST][VT_LOOPBACK_MOST]; // [from][to]
 } vt_loopback;
 
@@ -54,6 +55,7 @@ static inline void vt_loopback_give(vt_loopback *all, vt_loopback_box *box, uint
   for (uint32_t s = 0; s < spans; s++) size += give[s].size;
   char *at = box->data = aligned_alloc(64, (size + 128) & ~(size_t)63);
   box->size = size;
+  all->bytes += size;
   for (uint32_t s = 0; s < spans; at += give[s++].size)
     if (give[s].size) memcpy(at, give[s].data, give[s].size);
   pthread_cond_broadcast(&all->changed);
