@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "cli/run.h"
@@ -118,10 +119,27 @@ static bool show_pci(const why *w, const vt_slice *slice) {
   return true;
 }
 
+// What opens new terminals, shown again by itself, finds no /dev/pts beside it and opens none. A
+// new one takes its place; a user who may make no device files gets terminals of his own.
+static void show_terminals(void) {
+  static const char multiplexer[] = "/dev/ptmx";
+  struct stat info;
+  if (lstat(multiplexer, &info) != 0 || S_ISLNK(info.st_mode)) return; // a link needs nothing
+  if (umount2(multiplexer, MNT_DETACH) != 0 || unlink(multiplexer) != 0) return;
+  if (mknod(multiplexer, S_IFCHR | 0666, makedev(5, 2)) == 0) {
+    (void)chmod(multiplexer, 0666);
+    return;
+  }
+  static const char options[] = "newinstance,ptmxmode=0666,mode=0620";
+  (void)mount("vtpu", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options);
+  (void)!symlink("pts/ptmx", multiplexer);
+}
+
 // Programs only look whether the files are there: the device is libvtpu.so.
 static bool show_device_files(const why *w, const vt_slice *slice) {
   char name[32], path[64];
   if (!make_room(w, "/dev")) return false;
+  show_terminals();
   (void)mkdir("/dev/vfio", 0755);
   for (int i = 0; i < slice->chips * slice->slices; i++) {
     vt_pci_device_file(slice->chip->device_files, i, name);

@@ -42,6 +42,16 @@ def test_the_report_says_what_the_program_did(report):
     assert "v4-8: 4 x TPU v4" in page and "import jax" in page
 
 
+@pytest.mark.parametrize("user", ["", 65534])
+def test_a_program_opens_terminals(tpu_only, user):
+    """As `!ls` of a notebook does."""
+    if user and (os.getuid() != 0 or subprocess.run(["test", "-x", VTPU], user=user).returncode != 0):
+        pytest.skip("only root can become another user, who must reach this folder")
+    words = [VTPU, "run", "--quiet", "-t", "v4-8", "--", "python3", "-c", "import os; print(os.isatty(os.openpty()[1]))"]
+    done = subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, user=user or None)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 COMPILES = """
 import jax, time, numpy as np
 
