@@ -53,7 +53,9 @@ static const error_table the_table = {
     .for_each_payload = table_for_each_payload,
 };
 
-#define NO_MEMORY_TEXT "out of host memory"
+#define NO_MEMORY_TEXT                                                                             \
+  "out of host memory: arrays of all devices live in this machine's memory, and it refused more "  \
+  "(try a smaller batch, or raise ulimit -v or the container's limit)"
 static struct PJRT_Error no_memory = {&the_table, VT_RESOURCE_EXHAUSTED, sizeof NO_MEMORY_TEXT - 1,
                                       NO_MEMORY_TEXT};
 

@@ -30,6 +30,26 @@ def test_unknown_accelerator_type_names_near_ones():
     assert "v3-9" in done.stderr and "v3-8" in done.stderr
 
 
+def test_too_little_memory_on_the_host():
+    done = run_python("""
+        import resource
+        import jax, jax.numpy as jnp
+        ones = jax.jit(lambda: jnp.ones(1 << 30, jnp.float32))
+        assert float(jax.jit(lambda x: x + 1)(1.0)) == 2
+        size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 31), resource.RLIM_INFINITY))
+        try:
+            ones().sum().block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(float(jnp.arange(4.0).sum()))
+    """)
+    refused, after = done.stdout.splitlines()
+    assert refused.startswith("RESOURCE_EXHAUSTED: out of host memory: ") and "smaller batch" in refused
+    assert after == "6.0"
+
+
 def test_program_that_needs_more_hbm_than_the_core_has():
     with pytest.raises(Error, match="RESOURCE_EXHAUSTED") as caught:
         jax.jit(lambda: jnp.zeros((70000, 70000), jnp.float32)).lower().compile()
