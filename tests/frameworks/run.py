@@ -40,6 +40,10 @@ def accelerated_replicas(precision, added_up):
                    tpu=(*LAUNCH, "--tpu", "--main_training_function=main", f"--mixed_precision={precision}", *words))
 
 
+def narrowed(variable):
+    return Program(**TORCH, file="torch_xla_narrow.py", cpu=("cpu", variable), tpu=("tpu", variable))
+
+
 PROGRAMS = {
     "keras": Program("frameworks", "keras_data_parallel.py", "v3-8", 8),
     "keras_parts": Program("frameworks", "keras_model_parallel.py", "v3-8", 8),
@@ -49,6 +53,8 @@ PROGRAMS = {
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),
     "torch_xla_parts": Program(**TORCH, file="torch_xla_parts.py", cpu=("cpu",), tpu=("tpu", VTPU)),
+    "torch_xla_use_bf16": narrowed("XLA_USE_BF16"),
+    "torch_xla_downcast_bf16": narrowed("XLA_DOWNCAST_BF16"),
     "torch_xla_spmd": Program(**REPLICAS, file="torch_xla_spmd.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_tpu": Program("torch-tpu", "torch_tpu_cnn.py", "v5litepod-1", 1, ("cpu",), ("tpu",)),
     "lightning": Program(**TORCH, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu",)),
