@@ -10,15 +10,14 @@ DEFAULT_SLICE = "v3-8"
 
 
 def _find(name):
-    """A file of the installed package, otherwise of the release build of this source tree."""
+    """A file of the package that pip installed, of the release build of this source tree, or of the Debian package."""
     package = os.path.dirname(os.path.abspath(__file__))
-    installed = os.path.join(package, name)
-    if os.path.exists(installed):
-        return installed
     built = os.path.join(os.path.dirname(os.path.dirname(package)), "build", "release", name)
-    if not os.path.exists(built):
-        raise FileNotFoundError(f"{built} is not there: run ./dev build")
-    return built
+    system = os.path.join(os.path.normpath(os.path.join(package, "../../../..")), name)  # from share/vtpu/python/vtpu
+    for path in (os.path.join(package, name), built, system):
+        if os.path.exists(path):
+            return path
+    raise FileNotFoundError(f"{built} is not there: run ./dev build")
 
 
 def library_path():

@@ -31,6 +31,7 @@ ELEMENTS = {  # of the C API (include/vtpu/vtpu.h), by what NumPy calls them
     "uint32": "ui32", "uint64": "ui64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
     "complex64": "complex<f32>", "complex128": "complex<f64>",
 }  # fmt: skip
+ARRAYS = (tf.Tensor, tf.Variable, tf.TensorSpec, np.ndarray, np.generic)
 TYPES = {element: tf.as_dtype(name).as_numpy_dtype for name, element in ELEMENTS.items()}
 
 
@@ -107,12 +108,33 @@ class Executable:
         return outputs
 
 
+def _split(text, devices, count):
+    """The program on several devices: of its first `count` parameters, arguments, those whose rows can be dealt out evenly are,
+    each device gets all of the others, and what becomes of it all is the partitioner's affair."""
+    head, main, rest = re.split(r"(\n *func\.func @main\([^\n]*\) -> )", text, maxsplit=1)
+
+    def place(parameter):
+        number, rows, others = int(parameter[1]), int(parameter[2]), parameter[3].count("x")
+        if number >= count or rows == 0 or rows % devices:
+            return parameter[0]
+        tiles = ",".join(map(str, [devices] + [1] * others))
+        return f'{parameter[0]} {{mhlo.sharding = "{{devices=[{tiles}]<=[{devices}]}}"}}'
+
+    main = re.sub(r"%arg(\d+): tensor<(\d+)x([^>]*)>", place, main)
+    if "mhlo.sharding" not in main:
+        raise Error(f"no argument has rows that {devices} devices can share evenly: give it a batch of which {devices} is a divisor")
+    return re.sub(r"^(module [^\n]*?attributes \{)", rf"\1mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32, ", head, count=1,
+                  flags=re.MULTILINE) + main + rest
+
+
 class Lowered:
     """What TensorFlow says that a function computes, for arguments of these shapes and types."""
 
-    def __init__(self, compiled, arguments):
+    def __init__(self, compiled, arguments, devices=1):
         self.concrete = compiled.get_concrete_function(*arguments)
         self.text = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo")
+        if devices > 1:
+            self.text = _split(self.text, devices, len(_arrays(arguments)))
         variables = {id(v.handle): v for v in self.concrete.variables}
         self.captured = [variables.get(id(t), t) for t in self.concrete.captured_inputs]
         for captured in self.captured:
@@ -140,18 +162,21 @@ class Lowered:
 
 def _arrays(arguments):
     """The arguments that are arrays; the others are constants of the function, as for tf.function."""
-    return [a for a in tf.nest.flatten(arguments) if isinstance(a, (tf.Tensor, tf.Variable, np.ndarray, np.generic))]
+    return [a for a in tf.nest.flatten(arguments) if isinstance(a, ARRAYS)]
 
 
 def _signature(argument):
-    if isinstance(argument, (tf.Tensor, tf.Variable, np.ndarray, np.generic)):
+    if isinstance(argument, ARRAYS):
         return tuple(argument.shape), tf.as_dtype(argument.dtype).name
     return argument
 
 
-def function(python_function, accelerator_type=None):
-    """`python_function`, or a tf.function, as a function that runs on a slice (by default VTPU_ACCELERATOR_TYPE's), one device
-    of it. Variables stay TensorFlow's: each call reads those that it uses, and writes those that it changes."""
+def function(python_function=None, *, accelerator_type=None, devices=1):
+    """`python_function`, or a tf.function, as a function that runs on a slice (by default VTPU_ACCELERATOR_TYPE's). On several
+    devices each has a part of the rows of those arguments that they can share evenly, as TPUStrategy deals out a batch.
+    Variables stay TensorFlow's: each call reads those that it uses, and writes those that it changes."""
+    if python_function is None:
+        return functools.partial(function, accelerator_type=accelerator_type, devices=devices)
     body = getattr(python_function, "python_function", python_function)
     compiled, known = tf.function(body, jit_compile=True, autograph=True), {}
 
@@ -159,12 +184,12 @@ def function(python_function, accelerator_type=None):
     def call(*arguments):
         key = tuple(map(_signature, tf.nest.flatten(arguments))), str(tf.nest.map_structure(lambda _: None, arguments))
         if key not in known:
-            lowered = Lowered(compiled, arguments)
+            lowered = Lowered(compiled, arguments, devices)
             known[key] = lowered, Executable(lowered.text, accelerator_type)
         lowered, executable = known[key]
         return lowered.run(executable, _arrays(arguments))
 
-    call.stablehlo = lambda *arguments: Lowered(compiled, arguments).text
+    call.stablehlo = lambda *arguments: Lowered(compiled, arguments, devices).text
     return call
 
 
@@ -178,6 +203,7 @@ def _words():
     parser.add_argument("--input", metavar="FILE.npz", help="its arguments, by name; without it, only --predict and --program make sense")
     parser.add_argument("--output", metavar="FILE.npz", help="where the results go; without it their types are printed")
     parser.add_argument("--batch", type=int, metavar="N", help="the size of dimensions that the signature leaves open")
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="that share the rows of its arguments; 1")
     parser.add_argument("--program", metavar="FILE.mlir", help="where the program goes, as StableHLO")
     parser.add_argument("--predict", action="store_true", help="what a real slice would need, as `vtpu predict` says it")
     parser.add_argument("-t", "--slice", metavar="TYPE", help="the slice, e.g. v5litepod-1; else VTPU_ACCELERATOR_TYPE, else v3-8")
@@ -222,7 +248,7 @@ def _run_command(words):
     given = _load(words.input) if words.input else {}
     specs = _specs(signature, given, words.batch)
     compiled = tf.function(lambda *tensors: signature(**dict(zip(specs, tensors, strict=True))), jit_compile=True, autograph=False)
-    lowered = Lowered(compiled, list(specs.values()))
+    lowered = Lowered(compiled, list(specs.values()), words.devices)
     if words.program:
         with open(words.program, "w", encoding="utf-8") as file:
             file.write(lowered.text)

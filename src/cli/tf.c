@@ -9,14 +9,19 @@
 
 #include "cli/cli.h"
 
-// The folder of the package vtpu of a source tree, beside whose build/release/lib libvtpu.so lies.
-// An installed package needs no help.
+// Where the package vtpu is, from the folder of libvtpu.so: of a Debian package, and of a source
+// tree with its build/release/lib. One that pip installed needs no help.
+static const char *const places[] = {"../share/vtpu/python", "../../../python"};
+
 static vt_status offer_package(void) {
-  char library[PATH_MAX], path[2 * PATH_MAX], source[PATH_MAX];
+  char library[PATH_MAX], path[2 * PATH_MAX], source[PATH_MAX] = "";
   VT_TRY(vt_cli_library(library));
   *strrchr(library, '/') = 0;
-  snprintf(path, sizeof path, "%s/../../../python", library);
-  if (!realpath(path, source)) return VT_OK;
+  for (size_t i = 0; i < sizeof places / sizeof *places && !*source; i++) {
+    snprintf(path, sizeof path, "%s/%s", library, places[i]);
+    if (!realpath(path, source)) *source = 0;
+  }
+  if (!*source) return VT_OK;
   const char *before = getenv("PYTHONPATH");
   snprintf(path, sizeof path, "%s%s%s", source, before && *before ? ":" : "", before ? before : "");
   setenv("PYTHONPATH", path, 1);

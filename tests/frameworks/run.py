@@ -48,7 +48,7 @@ PROGRAMS = {
     "keras": Program("frameworks", "keras_data_parallel.py", "v3-8", 8),
     "keras_parts": Program("frameworks", "keras_model_parallel.py", "v3-8", 8),
     "keras_gan": Program("frameworks", "keras_gan.py", "v3-8", 8),
-    "tensorflow": Program("frameworks", "tensorflow_parts.py", "v5litepod-1", 1, ("cpu",), ("tpu", VTPU)),
+    "tensorflow": Program("frameworks", "tensorflow_parts.py", "v5litepod-8", 8, ("cpu",), ("tpu", VTPU)),
     "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from report import report
 
-STEPS, BATCH = 8, 32
+STEPS, BATCH, DEVICES = 8, 32, 8
 
 
 def data():
@@ -52,24 +52,41 @@ class Network(tf.Module):
         return loss
 
 
+def check_devices(program, network):
+    """The program is one for all devices, and what they cannot share is said."""
+    import vtpu.tf
+
+    assert f"mhlo.num_partitions = {DEVICES}" in program and program.count(f"<=[{DEVICES}]") == 2, program[:2000]
+    images, labels = data()
+    for rows, devices, why in ((6, 4, "4 devices can share evenly"), (16, 16, "v5litepod-8 has 8")):
+        try:
+            vtpu.tf.function(network.step, devices=devices)(images[:rows], labels[:rows])
+        except vtpu.tf.Error as error:
+            assert why in str(error), error
+        else:
+            raise AssertionError(why)
+
+
 def main():
     images, labels = data()
-    network = Network()
-    tpu = sys.argv[1] == "tpu"
-    if tpu:
-        import vtpu.tf
+    tpu, losses = sys.argv[1] == "tpu", []
+    for devices in (1, DEVICES):
+        network = Network()
+        if tpu:
+            import vtpu.tf
 
-        step = vtpu.tf.function(network.step)
-    else:
-        step = tf.function(network.step)
-    losses = [float(step(images[i : i + BATCH], labels[i : i + BATCH])) for i in range(0, len(labels), BATCH)]
-    assert network.count.numpy() == STEPS
-    few = images[:4]
+            step = vtpu.tf.function(network.step, devices=devices)
+        else:
+            step = tf.function(network.step)
+        losses += [float(step(images[i : i + BATCH], labels[i : i + BATCH])) for i in range(0, len(labels), BATCH)]
+        assert network.count.numpy() == STEPS
+    few = images[:8]
     if tpu:
+        check_devices(step.stablehlo(images[:BATCH], labels[:BATCH]), network)
         with tempfile.TemporaryDirectory() as folder:
             tf.saved_model.save(network, folder + "/model", signatures=network.classes)
             np.savez(folder + "/in.npz", images=few)
-            words = [sys.argv[2], "tf", folder + "/model", f"--input={folder}/in.npz", f"--output={folder}/out.npz", "--predict"]
+            words = [sys.argv[2], "tf", folder + "/model", f"--input={folder}/in.npz", f"--output={folder}/out.npz", f"--devices={DEVICES}", "--predict"]
             done = subprocess.run(words, env=os.environ | {"VTPU_PYTHON": sys.executable}, capture_output=True, text=True, check=False)
             assert done.returncode == 0 and "time of one run" in done.stdout, done.stdout + done.stderr
             results = dict(np.load(folder + "/out.npz"))
@@ -79,7 +96,7 @@ def main():
     else:
         results = {name: result.numpy() for name, result in network.classes(few).items()}
     values = np.concatenate([results["logits"].ravel(), results["ranked"].ravel()]).tolist()
-    report(platform="tpu" if tpu else "cpu", devices=1, losses=losses, values=values)
+    report(platform="tpu" if tpu else "cpu", devices=DEVICES if tpu else 1, losses=losses, values=values)
 
 
 if __name__ == "__main__":
