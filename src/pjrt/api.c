@@ -8,7 +8,8 @@ static vt_status small_struct(const char *name, size_t expected, size_t got) {
   return vt_error(
       VT_INVALID_ARGUMENT,
       "PJRT_%s_Args has %zu bytes where version %d.%d has %zu: the caller is older than "
-      "this plugin supports",
+      "this plugin supports; take a newer JAX or PyTorch (docs/how-to/frameworks.md has the "
+      "versions)",
       name, got, PJRT_MAJOR, PJRT_MINOR, expected);
 }
 #define CHECKED_VOID(name, bytes)
