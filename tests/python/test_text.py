@@ -2,6 +2,7 @@
 """StableHLO text as `Lowered.as_text()` prints it, with CHLO ops that artifacts no longer contain, through `vtpu exec`:
 the results are those of XLA:CPU."""
 
+import math
 import os
 import subprocess
 
@@ -73,6 +74,16 @@ def test_functions(dtype, tmp_path):
                 lax.polygamma(jnp.round(above), above)]  # fmt: skip
 
         check(every, tmp_path, near, far, above)
+
+
+@pytest.mark.parametrize("name, worst", [("erf", 2), ("erfc", 5), ("cosh", 3.5)])
+def test_units_in_the_last_place(name, worst, tmp_path):
+    x = np.concatenate([np.linspace(-9, 9, 100_000), np.geomspace(1e-30, 1, 10_000)]).astype(np.float32)
+    text = jax.jit(getattr(lax, name)).lower(x).as_text()
+    assert "chlo." in text
+    want = np.array([getattr(math, name)(a) for a in x.tolist()])
+    off = np.abs(run_text(text, tmp_path, x)[0] - want) / np.spacing(np.abs(want).astype(np.float32))
+    assert off.max() <= worst, (off.max(), x[off.argmax()])
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
