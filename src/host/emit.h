@@ -15,7 +15,7 @@
 #include "host/nest.h"
 
 typedef struct vt_target {
-  int lanes;   // 16 with AVX-512, else 8
+  int lanes;   // 16 with AVX-512, else 8; a nest's vectors may have twice as many
   bool avx512; // F, BW, DQ, VL
   bool bf16;   // vcvtneps2bf16
   bool f16c, fma;
@@ -41,6 +41,8 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *out_key)
 // The run-time numbers behind `dims`; returns their count (out may be NULL to count). Offsets and
 // strides of accumulators come from `accumulator_offsets` (by output).
 uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, int64_t *out);
+// How many elements its vectors have: as many as the target's, or twice that.
+int vt_nest_lanes(const vt_nest *nest, const vt_target *target);
 // True when rows end inside a vector and need masked stores.
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
 // Adds the function `name` to the module.
@@ -54,10 +56,13 @@ struct vt_code_source {
   const void *user;
 };
 
-// emit_key.c: nodes that some output needs; the node of a scatter that is the output, or -1;
+// emit_key.c: nodes that some output needs; those of the movable ones that nothing needs but this
+// operand of this node, and what they cost; the node of a scatter that is the output, or -1;
 // whether rows are short enough for buffers; the maximum number of buffers in a nest.
 enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
+int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, uint32_t operand,
+                     bool *out_only);
 int32_t vt_nest_scatter(const vt_nest *nest);
 bool vt_nest_keeps_buffers(const vt_nest *nest);
 static inline bool vt_node_has_parts(const vt_nest_node *n) {
@@ -79,6 +84,8 @@ static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_nest_no
 }
 
 // emit_value.c
+// Adds a function with vectors of the target's width, and positions the builder in its entry.
+void vt_emit_function(vt_emitter *e, const char *name, LLVMTypeRef type);
 LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);        // vector in registers
 LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype); // element in memory
 vt_dtype vt_emit_compute_dtype(vt_dtype dtype);                 // f32 for bf16 and f16
@@ -91,6 +98,9 @@ LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, 
                              LLVMValueRef b);
 LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype);
 LLVMValueRef vt_emit_splat_f(vt_emitter *e, vt_dtype dtype, double value);
+LLVMValueRef vt_emit_spread(vt_emitter *e, LLVMValueRef scalar);
+// Lane i + by of x in lane i; the last ones stay.
+LLVMValueRef vt_emit_lanes_down(vt_emitter *e, LLVMValueRef x, int by);
 LLVMValueRef vt_emit_splat_i(vt_emitter *e, vt_dtype dtype, int64_t value);
 LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
                                LLVMTypeRef *types, uint32_t count, LLVMValueRef *args);

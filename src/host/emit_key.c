@@ -20,14 +20,69 @@ void vt_nest_live(const vt_nest *nest, bool *live) {
     if (nest->nodes[i].output >= 0) mark_live(nest, i, live);
 }
 
+// About how many simple vector instructions.
+static int node_cost(const vt_nest_node *n) {
+  enum { CALL = 12 };
+  if (n->kind == VT_NODE_GATHER) return CALL;
+  if (n->kind != VT_NODE_OP) return 0;
+  uint8_t cost = vt_op_info_get(n->op->code)->cost;
+  return cost == VT_COST_FREE ? 0 : cost == VT_COST_CHEAP ? 1 : CALL;
+}
+
+int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, uint32_t operand,
+                     bool *out_only) {
+  uint32_t from_outside[VT_NEST_NODES]; // uses that are not found to be for this operand
+  bool live[VT_NEST_NODES];
+  int cost = 0;
+  uint8_t kind = nest->nodes[nest->nodes[user].operands[operand]].kind;
+  if (kind == VT_NODE_CONST || kind == VT_NODE_LOAD || kind == VT_NODE_IOTA) return 0;
+  vt_nest_live(nest, live);
+  memset(from_outside, 0, sizeof from_outside);
+  memset(out_only, 0, nest->node_count);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    for (uint32_t k = 0; live[i] && k < nest->nodes[i].operand_count; k++)
+      from_outside[nest->nodes[i].operands[k]]++;
+  from_outside[nest->nodes[user].operands[operand]]--;
+  for (uint32_t i = nest->nodes[user].operands[operand] + 1; i-- > 0;) {
+    const vt_nest_node *n = &nest->nodes[i];
+    if (!live[i] || !movable[i] || from_outside[i]) continue;
+    out_only[i] = true;
+    cost += node_cost(n);
+    for (uint32_t k = 0; k < n->operand_count; k++) from_outside[n->operands[k]]--;
+  }
+  return cost;
+}
+
 int32_t vt_nest_scatter(const vt_nest *nest) {
   for (uint32_t i = 0; i < nest->node_count; i++)
     if (nest->nodes[i].kind == VT_NODE_SCATTER && nest->nodes[i].output >= 0) return (int32_t)i;
   return -1;
 }
 
+// Much arithmetic is one long chain for each vector, and a CPU sees few of them ahead: two are
+// computed side by side. Without FMA, 8 lanes are two registers already.
+int vt_nest_lanes(const vt_nest *nest, const vt_target *target) {
+  enum { PAIR_COST = 12, WORTH = 16 };
+  int64_t columns = nest->atoms[nest->atom_count - 1], lanes = target->lanes;
+  bool live[VT_NEST_NODES];
+  int cost = 0;
+  if (!target->fma || nest->fold || (columns % (2 * lanes) && columns < WORTH * lanes))
+    return target->lanes;
+  vt_nest_live(nest, live);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    if (!live[i]) continue;
+    if (n->kind == VT_NODE_REDUCE || n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER ||
+        vt_dtype_get(n->value->type.dtype)->bits > 32)
+      return target->lanes;
+    if (n->level == VT_LEVEL_FULL) cost += node_cost(n);
+  }
+  return cost < PAIR_COST ? target->lanes : 2 * target->lanes;
+}
+
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
-  return nest->atom_count > 1 && nest->atoms[nest->atom_count - 1] % target->lanes != 0;
+  return nest->atom_count > 1 &&
+         nest->atoms[nest->atom_count - 1] % vt_nest_lanes(nest, target) != 0;
 }
 
 static int64_t accumulator_bytes(const vt_nest_node *n) {
@@ -94,9 +149,10 @@ bool vt_nest_keeps_buffers(const vt_nest *nest) {
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES];
   vt_nest_live(nest, live);
-  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d f%d", target->lanes, target->avx512,
-                 target->bf16, nest->atom_count, nest->input_count, vt_nest_is_ragged(nest, target),
-                 nest->stage_count, vt_nest_keeps_buffers(nest), nest->fold);
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d f%d", vt_nest_lanes(nest, target),
+                 target->avx512, target->bf16, nest->atom_count, nest->input_count,
+                 vt_nest_is_ragged(nest, target), nest->stage_count, vt_nest_keeps_buffers(nest),
+                 nest->fold);
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_nest_node *n = &nest->nodes[i];
     if (!live[i]) continue;

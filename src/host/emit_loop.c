@@ -71,14 +71,6 @@ static LLVMTypeRef memory_vector(emission *m, vt_dtype dtype) {
   return LLVMVectorType(vt_emit_memory_type(m->e, dtype), (unsigned)m->e->target.lanes);
 }
 
-static LLVMValueRef splat(emission *m, LLVMValueRef scalar) {
-  LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)m->e->target.lanes);
-  LLVMValueRef one =
-      LLVMBuildInsertElement(m->e->builder, LLVMGetPoison(type), scalar, i32_constant(m, 0), "");
-  LLVMTypeRef order = LLVMVectorType(i32_type(m), (unsigned)m->e->target.lanes);
-  return LLVMBuildShuffleVector(m->e->builder, one, LLVMGetPoison(type), LLVMConstNull(order), "");
-}
-
 static LLVMValueRef load_element(emission *m, vt_dtype dtype, LLVMValueRef pointer, int64_t at) {
   int64_t bytes = (int64_t)vt_dtype_bytes(dtype);
   return LLVMBuildLoad2(m->e->builder, vt_emit_memory_type(m->e, dtype),
@@ -96,8 +88,8 @@ static LLVMValueRef load_vector(emission *m, vt_dtype dtype, LLVMValueRef pointe
 static void load_value(emission *m, vt_type type, LLVMValueRef pointer, state *out) {
   *out = new_state(m, type);
   if (vt_type_elements(type) == 1)
-    out->parts[0] =
-        vt_emit_from_memory(m->e, type.dtype, splat(m, load_element(m, type.dtype, pointer, 0)));
+    out->parts[0] = vt_emit_from_memory(
+        m->e, type.dtype, vt_emit_spread(m->e, load_element(m, type.dtype, pointer, 0)));
   else
     for (uint32_t i = 0; i < out->count; i++)
       out->parts[i] = load_vector(m, type.dtype, pointer, (int64_t)i * m->e->target.lanes);
@@ -164,7 +156,8 @@ static LLVMValueRef load_lanes(emission *m, const vt_value *value, const int64_t
   LLVMValueRef pointer = memory_of(m, value);
   if (row) return load_vector(m, dtype, pointer, at[0]);
   if (same)
-    return vt_emit_from_memory(m->e, dtype, splat(m, load_element(m, dtype, pointer, at[0])));
+    return vt_emit_from_memory(m->e, dtype,
+                               vt_emit_spread(m->e, load_element(m, dtype, pointer, at[0])));
   LLVMValueRef x = LLVMGetPoison(memory_vector(m, dtype));
   for (int l = 0; l < lanes; l++)
     x = LLVMBuildInsertElement(m->e->builder, x, load_element(m, dtype, pointer, at[l]),
@@ -262,13 +255,9 @@ static LLVMValueRef term(emission *m, const vt_op *op, uint32_t operand, uint32_
 static LLVMValueRef tree(emission *m, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x) {
   int lanes = m->e->target.lanes;
   for (int by = lanes / 2; by > 0; by /= 2) {
-    LLVMValueRef order[MOST_LANES];
-    for (int l = 0; l < lanes; l++) order[l] = i32_constant(m, l + by < lanes ? l + by : l);
-    LLVMValueRef y = LLVMBuildShuffleVector(m->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
-                                            LLVMConstVector(order, (unsigned)lanes), "");
-    x = vt_emit_combine(m->e, reducer, dtype, x, y);
+    x = vt_emit_combine(m->e, reducer, dtype, x, vt_emit_lanes_down(m->e, x, by));
   }
-  return splat(m, LLVMBuildExtractElement(m->e->builder, x, i32_constant(m, 0), ""));
+  return vt_emit_spread(m->e, LLVMBuildExtractElement(m->e->builder, x, i32_constant(m, 0), ""));
 }
 
 static void emit_reduce(emission *m, const vt_op *op, state *out) {
@@ -438,13 +427,8 @@ static void open_function(emission *m, const char *name) {
   vt_emitter *e = m->e;
   LLVMTypeRef p = pointer_type(m);
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), &p, 1, false);
-  e->function = LLVMAddFunction(e->module, name, type);
-  const char *key = "prefer-vector-width", *width = e->target.avx512 ? "512" : "256";
-  LLVMAddAttributeAtIndex(e->function, (unsigned)LLVMAttributeFunctionIndex,
-                          LLVMCreateStringAttribute(e->context, key, (unsigned)strlen(key), width,
-                                                    (unsigned)strlen(width)));
-  m->entry = LLVMAppendBasicBlockInContext(e->context, e->function, "entry");
-  LLVMPositionBuilderAtEnd(e->builder, m->entry);
+  vt_emit_function(e, name, type);
+  m->entry = LLVMGetInsertBlock(e->builder);
   LLVMBuildAlloca(e->builder, i64_type(m), ""); // stack slots are allocated before this
 }
 

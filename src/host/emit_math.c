@@ -167,11 +167,27 @@ static value emit_log(vt_emitter *e, value x) {
   return choose(e, low, choose(e, below, constant(e, NAN), constant(e, -INFINITY)), y);
 }
 
+// The CPU's estimate of a function of each lane, by registers.
+static value estimate(vt_emitter *e, const char *name, value x) {
+  int width = e->target.avx512 ? 16 : 8, count = e->target.lanes / width;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  value parts[2], order[64];
+  for (int i = 0; i < e->target.lanes; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
+  for (int i = 0; i < count; i++) {
+    value lanes = LLVMConstVector(order + i * width, (unsigned)width);
+    value part = count == 1 ? x : LLVMBuildShuffleVector(e->builder, x, x, lanes, "");
+    value args[3] = {part, part, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
+    parts[i] = vt_emit_intrinsic(e, name, 0, NULL, e->target.avx512 ? 3 : 1, args);
+  }
+  return count == 1 ? parts[0]
+                    : LLVMBuildShuffleVector(e->builder, parts[0], parts[1],
+                                             LLVMConstVector(order, (unsigned)e->target.lanes), "");
+}
+
 // x / y for y whose reciprocal is normal, 1.3 ulp: a division costs as much as ten multiplications.
 static value quotient(vt_emitter *e, value x, value y) {
   if (!e->target.avx512) return divide(e, x, y);
-  value args[3] = {y, y, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
-  value near = vt_emit_intrinsic(e, "llvm.x86.avx512.rcp14.ps.512", 0, NULL, 3, args);
+  value near = estimate(e, "llvm.x86.avx512.rcp14.ps.512", y);
   value off = fma3(e, negative(e, y), near, constant(e, 1));
   return mul(e, x, fma3(e, near, off, near));
 }
@@ -213,20 +229,19 @@ static value emit_tanh(vt_emitter *e, value x) {
   return copysign2(e, quotient(e, y, add(e, y, constant(e, 1))), x);
 }
 
-// An estimate and one step: Newton's of 14 bits, the next order's of 12; 0, inf and NaN keep the
-// estimate.
+// An estimate and one step: Newton's of 14 bits, the next order's of 12. What is off is less than
+// 0.01, or NaN where the estimate is 0 or infinite and stays what it is.
 static value emit_rsqrt(vt_emitter *e, value x) {
   bool close = e->target.avx512;
-  if (!close && !(e->target.fma && e->target.lanes == 8))
+  if (!close && !(e->target.fma && e->target.lanes >= 8))
     return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
-  value args[3] = {x, x, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
-  const char *estimate = close ? "llvm.x86.avx512.rsqrt14.ps.512" : "llvm.x86.avx.rsqrt.ps.256";
-  value near = vt_emit_intrinsic(e, estimate, 0, NULL, close ? 3 : 1, args);
+  value near =
+      estimate(e, close ? "llvm.x86.avx512.rsqrt14.ps.512" : "llvm.x86.avx.rsqrt.ps.256", x);
   value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
+  off = choose(e, test(e, LLVMRealOLT, off, constant(e, 0.01)), off, constant(e, 0.01));
   value step = mul(e, near, constant(e, 0.5));
   if (!close) step = mul(e, near, fma3(e, off, constant(e, 0.375), constant(e, 0.5)));
-  value y = fma3(e, step, off, near);
-  return choose(e, test(e, LLVMRealUNO, y, y), near, y);
+  return fma3(e, step, off, near);
 }
 
 // ---- Roots, angles and powers.

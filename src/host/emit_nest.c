@@ -16,7 +16,8 @@
 #include "base/check.h"
 #include "host/emit.h"
 
-enum { KEEP_COST = 6 }; // ops of recomputation that pay for a row buffer
+enum { KEEP_COST = 6 };    // ops of recomputation that pay for a row buffer
+enum { BRANCH_COST = 16 }; // instructions that pay for a branch around them
 enum { SCATTER_BLOCK = 512, FETCH_AHEAD = 24, UNROLLED = 8 }; // elements
 
 typedef struct node_state {
@@ -44,6 +45,7 @@ typedef struct loops {
   vt_emitter *e;
   const vt_nest *nest;
   node_state *state;
+  bool movable[VT_NEST_NODES]; // may be computed where they are needed, if at all
   LLVMValueRef args, dims, row_lo, row_hi, col_lo, col_hi, accumulators;
   LLVMValueRef row, column, columns; // current indices; number of columns (i64)
   LLVMValueRef mask;                 // lanes inside the row; NULL when all are
@@ -87,16 +89,6 @@ static LLVMValueRef byte_offset(loops *l, LLVMValueRef pointer, LLVMValueRef byt
   return LLVMBuildGEP2(l->e->builder, LLVMInt8TypeInContext(l->e->context), pointer, &bytes, 1, "");
 }
 
-// A vector whose lanes all are `scalar`.
-static LLVMValueRef splat_scalar(loops *l, LLVMValueRef scalar) {
-  LLVMBuilderRef b = l->e->builder;
-  LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)l->e->target.lanes);
-  LLVMValueRef zero = LLVMConstInt(i32_type(l), 0, false);
-  LLVMValueRef one = LLVMBuildInsertElement(b, LLVMGetPoison(type), scalar, zero, "");
-  LLVMValueRef mask = LLVMConstNull(LLVMVectorType(i32_type(l), (unsigned)l->e->target.lanes));
-  return LLVMBuildShuffleVector(b, one, LLVMGetPoison(type), mask, "");
-}
-
 static LLVMValueRef lane_numbers(loops *l, LLVMTypeRef element) {
   LLVMValueRef lanes[64];
   for (int i = 0; i < l->e->target.lanes; i++) lanes[i] = LLVMConstInt(element, (unsigned)i, false);
@@ -120,7 +112,7 @@ static LLVMValueRef load_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer) 
 
 static LLVMValueRef load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   LLVMValueRef load = LLVMBuildLoad2(l->e->builder, vt_emit_memory_type(l->e, dtype), pointer, "");
-  return vt_emit_from_memory(l->e, dtype, splat_scalar(l, load));
+  return vt_emit_from_memory(l->e, dtype, vt_emit_spread(l->e, load));
 }
 
 static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x,
@@ -158,13 +150,13 @@ static LLVMValueRef folded_places(loops *l, node_state *s, const vt_nest_node *n
   if (vt_node_fold(l->nest, n) != VT_FOLD_SAME) {
     LLVMValueRef first = LLVMBuildTrunc(b, l->column, i32_type(l), "");
     LLVMValueRef last = LLVMBuildTrunc(b, l->columns, i32_type(l), "");
-    last = splat_scalar(l, LLVMBuildSub(b, last, LLVMConstInt(i32_type(l), 1, false), ""));
-    column = LLVMBuildAdd(b, splat_scalar(l, first), column, "");
+    last = vt_emit_spread(l->e, LLVMBuildSub(b, last, LLVMConstInt(i32_type(l), 1, false), ""));
+    column = LLVMBuildAdd(b, vt_emit_spread(l->e, first), column, "");
     column = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntUGT, column, last, ""), last, column, "");
   }
   for (uint32_t i = 0; i < 2; i++) {
     LLVMValueRef number = load_dim(l, s->slot + (uint32_t)l->nest->atom_count + i);
-    strides[i] = splat_scalar(l, LLVMBuildTrunc(b, number, i32_type(l), ""));
+    strides[i] = vt_emit_spread(l->e, LLVMBuildTrunc(b, number, i32_type(l), ""));
   }
   LLVMValueRef width = vt_emit_splat_i(l->e, VT_S32, l->nest->fold);
   LLVMValueRef row = LLVMBuildUDiv(b, column, width, "");
@@ -209,7 +201,7 @@ static LLVMValueRef folded_iota(loops *l, node_state *s, const vt_nest_node *n) 
   bool is_float = vt_dtype_is_float(dtype);
   LLVMTypeRef type = vt_emit_type(e, VT_S64);
   LLVMValueRef x = LLVMBuildZExt(b, folded_places(l, s, n), type, "");
-  x = LLVMBuildAdd(b, x, splat_scalar(l, s->row_index), "");
+  x = LLVMBuildAdd(b, x, vt_emit_spread(l->e, s->row_index), "");
   if (is_float) return vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
   return vt_dtype_get(dtype)->bits < 64 ? LLVMBuildTrunc(b, x, vt_emit_type(e, dtype), "") : x;
 }
@@ -223,7 +215,7 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMValueRef start = s->row_index;
   if (s->level == VT_LEVEL_FULL) start = LLVMBuildAdd(b, start, l->column, "");
   if (!is_float && vt_dtype_get(dtype)->bits < 64) start = LLVMBuildTrunc(b, start, element, "");
-  LLVMValueRef x = splat_scalar(l, start);
+  LLVMValueRef x = vt_emit_spread(l->e, start);
   if (s->level == VT_LEVEL_FULL) x = LLVMBuildAdd(b, x, lane_numbers(l, element), "");
   if (is_float) x = vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
   return x;
@@ -242,8 +234,9 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n
   LLVMValueRef offset = NULL;
   if (s->column_stride) {
     LLVMValueRef last = LLVMBuildSub(b, l->columns, i64_constant(l, 1), "");
-    LLVMValueRef x = LLVMBuildAdd(b, splat_scalar(l, l->column), lane_numbers(l, i64_type(l)), "");
-    last = splat_scalar(l, last);
+    LLVMValueRef x =
+        LLVMBuildAdd(b, vt_emit_spread(l->e, l->column), lane_numbers(l, i64_type(l)), "");
+    last = vt_emit_spread(l->e, last);
     x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, x, last, ""), last, x, "");
     if (n->narrow) x = LLVMBuildTrunc(b, x, type, "");
     offset = LLVMBuildMul(b, x, s->column_stride, "");
@@ -281,6 +274,32 @@ static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n)
   return vt_emit_from_memory(l->e, dtype, gather_lanes(l, s, dtype, offset));
 }
 
+// An operand of a select: where it costs much it is computed only if some lane chooses it.
+static LLVMValueRef value_if(loops *l, uint32_t node, uint32_t operand, LLVMValueRef which) {
+  const vt_nest_node *n = &l->nest->nodes[node];
+  LLVMBuilderRef b = l->e->builder;
+  bool only[VT_NEST_NODES], first = operand == 1;
+  if (l->state[node].level != VT_LEVEL_FULL ||
+      vt_nest_only_for(l->nest, l->movable, node, operand, only) < BRANCH_COST)
+    return node_value(l, n->operands[operand]);
+  for (uint32_t i = 0; i < node; i++) // what others need too comes before the branch
+    for (uint32_t k = 0; only[i] && k < l->nest->nodes[i].operand_count; k++)
+      if (!only[l->nest->nodes[i].operands[k]]) node_value(l, l->nest->nodes[i].operands[k]);
+  LLVMTypeRef type = LLVMTypeOf(which);
+  LLVMValueRef set = vt_emit_intrinsic(
+      l->e, first ? "llvm.vector.reduce.or" : "llvm.vector.reduce.and", 1, &type, 1, &which);
+  LLVMBasicBlockRef from = LLVMGetInsertBlock(b), some = new_block(l, ""), done = new_block(l, "");
+  LLVMBuildCondBr(b, set, first ? some : done, first ? done : some);
+  LLVMPositionBuilderAtEnd(b, some);
+  LLVMValueRef x = node_value(l, n->operands[operand]), none = LLVMConstNull(LLVMTypeOf(x));
+  LLVMBasicBlockRef end = LLVMGetInsertBlock(b);
+  LLVMBuildBr(b, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  LLVMValueRef either = LLVMBuildPhi(b, LLVMTypeOf(x), "");
+  LLVMAddIncoming(either, (LLVMValueRef[]){none, x}, (LLVMBasicBlockRef[]){from, end}, 2);
+  return either;
+}
+
 static LLVMValueRef compute(loops *l, uint32_t node) {
   const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
@@ -302,7 +321,9 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
     break;
   }
   LLVMValueRef operands[4];
-  for (uint32_t i = 0; i < n->operand_count; i++) operands[i] = node_value(l, n->operands[i]);
+  for (uint32_t i = 0; i < n->operand_count; i++)
+    operands[i] = n->op->code == VT_OP_SELECT && i > 0 ? value_if(l, node, i, operands[0])
+                                                       : node_value(l, n->operands[i]);
   for (uint32_t i = 0; i < n->operand_count;
        i++) // select and clamp take scalars beside vectors: all are splats
     vt_assert(operands[i]);
@@ -422,7 +443,7 @@ static void place_parts(loops *l, node_state *s, const vt_nest_node *n) {
   for (uint32_t i = 0; i < count; i++) {
     numbers[i] = load_dim(l, s->slot + (uint32_t)l->nest->atom_count + i);
     if (n->narrow) numbers[i] = LLVMBuildTrunc(b, numbers[i], i32_type(l), "");
-    numbers[i] = splat_scalar(l, numbers[i]);
+    numbers[i] = vt_emit_spread(l->e, numbers[i]);
   }
   if (vt_node_follows_columns(l->nest, n)) s->column_stride = numbers[0];
   for (uint32_t i = 0; i < vt_nest_parts(n); i++) {
@@ -544,21 +565,12 @@ static void step_reduction(loops *l, uint32_t node) {
   store_vector(l, dtype, s->row_pointer, vt_emit_combine(l->e, n->reducer, dtype, old, x), false);
 }
 
-static LLVMValueRef shuffle_down(loops *l, LLVMValueRef x, int by) {
-  LLVMValueRef lanes[64];
-  int count = l->e->target.lanes;
-  for (int i = 0; i < count; i++)
-    lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i + by < count ? i + by : i), false);
-  return LLVMBuildShuffleVector(l->e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
-                                LLVMConstVector(lanes, (unsigned)count), "");
-}
-
 static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValueRef x,
                         LLVMValueRef at) {
   LLVMBuilderRef b = l->e->builder;
   LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
   for (int by = l->e->target.lanes / 2; by > 0; by /= 2) {
-    LLVMValueRef y = shuffle_down(l, x, by), at_y = shuffle_down(l, at, by);
+    LLVMValueRef y = vt_emit_lanes_down(l->e, x, by), at_y = vt_emit_lanes_down(l->e, at, by);
     LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""),
                  nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
     LLVMValueRef better = LLVMBuildOr(b, LLVMBuildFCmp(b, p, y, x, ""),
@@ -570,7 +582,7 @@ static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValu
     x = LLVMBuildSelect(b, better, y, x, "");
     at = LLVMBuildSelect(b, better, at_y, at, "");
   }
-  s->once = splat_scalar(l, first_lane(l, n->value->index ? at : x));
+  s->once = vt_emit_spread(l->e, first_lane(l, n->value->index ? at : x));
 }
 
 // Lanes to one value: a fixed tree.
@@ -585,8 +597,8 @@ static void finish_reduction(loops *l, uint32_t node) {
   vt_dtype dtype = operand_dtype(l, n, 0), wide = vt_emit_compute_dtype(dtype);
   LLVMValueRef x = s->next;
   for (int by = l->e->target.lanes / 2; by > 0; by /= 2)
-    x = vt_emit_combine(l->e, n->reducer, wide, x, shuffle_down(l, x, by));
-  x = splat_scalar(l, first_lane(l, x));
+    x = vt_emit_combine(l->e, n->reducer, wide, x, vt_emit_lanes_down(l->e, x, by));
+  x = vt_emit_spread(l->e, first_lane(l, x));
   if (!n->accumulated) {
     s->once = vt_emit_round(l->e, dtype, x);
     return;
@@ -615,7 +627,8 @@ static void column_mask(loops *l, bool reduces) {
   bool linear = l->nest->atom_count == 1;
   if (!l->ragged && !(reduces && linear)) return;
   LLVMValueRef rest = LLVMBuildTrunc(b, LLVMBuildSub(b, l->col_hi, l->column, ""), i32_type(l), "");
-  l->mask = LLVMBuildICmp(b, LLVMIntUGT, splat_scalar(l, rest), lane_numbers(l, i32_type(l)), "");
+  l->mask =
+      LLVMBuildICmp(b, LLVMIntUGT, vt_emit_spread(l->e, rest), lane_numbers(l, i32_type(l)), "");
 }
 
 static void store_outputs(loops *l) {
@@ -716,9 +729,9 @@ static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
   LLVMBuilderRef b = l->e->builder;
   column_mask(l, true);
   LLVMValueRef inside, offset = place_offsets(l, s, n, &inside);
-  LLVMValueRef base = splat_scalar(l, LLVMBuildPtrToInt(b, s->row_pointer, i64_type(l), ""));
+  LLVMValueRef base = vt_emit_spread(l->e, LLVMBuildPtrToInt(b, s->row_pointer, i64_type(l), ""));
   if (n->narrow) offset = LLVMBuildZExt(b, offset, LLVMTypeOf(base), "");
-  LLVMValueRef spare = splat_scalar(l, LLVMBuildPtrToInt(b, s->spare, i64_type(l), ""));
+  LLVMValueRef spare = vt_emit_spread(l->e, LLVMBuildPtrToInt(b, s->spare, i64_type(l), ""));
   LLVMValueRef place = LLVMBuildSelect(b, inside, LLVMBuildAdd(b, base, offset, ""), spare, "");
   LLVMValueRef column = l->column, x = updates_lie(l, n) ? NULL : node_value(l, updates_of(n));
   l->column = LLVMBuildSub(b, column, block, "");
@@ -732,13 +745,29 @@ static LLVMValueRef place_at(loops *l, const node_state *s, LLVMValueRef at) {
   return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
 }
 
-static void fetch_place(loops *l, const node_state *s, LLVMValueRef at) {
+// `mode` is 1 for what will be written.
+static void fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
   LLVMTypeRef type = pointer_type(l);
-  LLVMValueRef later = LLVMBuildAdd(l->e->builder, at, i64_constant(l, FETCH_AHEAD), "");
-  LLVMValueRef args[4] = {place_at(l, s, later)};
-  for (int k = 1; k < 4; k++) // to be written, into all caches, data
-    args[k] = LLVMConstInt(i32_type(l), k == 2 ? 3 : 1, false);
+  LLVMValueRef args[4] = {pointer};
+  unsigned numbers[] = {mode, 3, 1}; // into all caches, data
+  for (int k = 0; k < 3; k++) args[k + 1] = LLVMConstInt(i32_type(l), numbers[k], false);
   vt_emit_intrinsic(l->e, "llvm.prefetch", 1, &type, 4, args);
+}
+
+static LLVMValueRef updates_at(loops *l, const vt_nest_node *n, LLVMValueRef column) {
+  int64_t bytes = n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
+  LLVMValueRef offset = LLVMBuildMul(l->e->builder, column, i64_constant(l, bytes), "");
+  LLVMValueRef first = n->run > 1 ? argument(l, n->updates) : l->state[updates_of(n)].row_pointer;
+  return byte_offset(l, first, offset);
+}
+
+// What comes from memory is on its way while the other places of the block are found.
+static void fetch_updates(loops *l, const vt_nest_node *n) {
+  enum { LINE = 64 };
+  int64_t bytes = l->e->target.lanes * n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
+  LLVMValueRef first = updates_at(l, n, l->column);
+  for (int64_t at = 0; at < bytes; at += LINE)
+    fetch(l, byte_offset(l, first, i64_constant(l, at)), 0);
 }
 
 // The larger or smaller of two floats is one instruction where they differ; the rare other cases
@@ -851,21 +880,14 @@ static void emit_scatter(loops *l, uint32_t node) {
   counted columns = open_counted(l, block.x, end, l->e->target.lanes);
   l->column = columns.x;
   place_vector(l, node, block.x);
+  if (updates_lie(l, n)) fetch_updates(l, n);
   close_counted(l, &columns);
-  LLVMValueRef updates = s->updates;
-  l->column = block.x;
-  if (n->run > 1) {
-    int64_t bytes = n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
-    LLVMValueRef first = LLVMBuildMul(b, block.x, i64_constant(l, bytes), "");
-    updates = byte_offset(l, argument(l, n->updates), first);
-  } else if (updates_lie(l, n)) {
-    updates = at_column(l, scattered_dtype(n), l->state[updates_of(n)].row_pointer);
-  }
+  LLVMValueRef updates = updates_lie(l, n) ? updates_at(l, n, block.x) : s->updates;
   // All places of the last vector are there, also those behind the end.
   counted one = open_counted(l, i64_constant(l, 0), LLVMBuildSub(b, end, block.x, ""), UNROLLED);
   for (int i = 0; i < UNROLLED; i++) {
     LLVMValueRef at = LLVMBuildAdd(b, one.x, i64_constant(l, i), "");
-    if (n->far) fetch_place(l, s, at);
+    if (n->far) fetch(l, place_at(l, s, LLVMBuildAdd(b, at, i64_constant(l, FETCH_AHEAD), "")), 1);
     combine_update(l, n, s, at, updates);
   }
   close_counted(l, &one);
@@ -905,14 +927,7 @@ static void open_function(loops *l, const char *name) {
   LLVMTypeRef i64 = i64_type(l), p = pointer_type(l);
   LLVMTypeRef params[7] = {p, p, i64, i64, i64, i64, p};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), params, 7, false);
-  e->function = LLVMAddFunction(e->module, name, type);
-  const char *attrs[][2] = {{"prefer-vector-width", e->target.avx512 ? "512" : "256"}};
-  LLVMAddAttributeAtIndex(e->function, (unsigned)LLVMAttributeFunctionIndex,
-                          LLVMCreateStringAttribute(e->context, attrs[0][0],
-                                                    (unsigned)strlen(attrs[0][0]), attrs[0][1],
-                                                    (unsigned)strlen(attrs[0][1])));
-  LLVMPositionBuilderAtEnd(e->builder,
-                           LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
+  vt_emit_function(e, name, type);
   l->args = LLVMGetParam(e->function, 0);
   l->dims = LLVMGetParam(e->function, 1);
   l->row_lo = LLVMGetParam(e->function, 2);
@@ -941,7 +956,9 @@ static void find_slots(loops *l) {
 
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   vt_arena scratch = {0};
-  loops l = {.e = e, .nest = nest, .ragged = vt_nest_is_ragged(nest, &e->target)};
+  vt_emitter nest_emitter = *e;
+  nest_emitter.target.lanes = vt_nest_lanes(nest, &e->target);
+  loops l = {.e = &nest_emitter, .nest = nest, .ragged = vt_nest_is_ragged(nest, &e->target)};
   l.state = VT_NEW_ARRAY(&scratch, node_state, nest->node_count);
   LLVMBuilderRef b = e->builder;
   open_function(&l, name);
@@ -949,6 +966,9 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   for (int32_t a = 0; a < nest->atom_count; a++) l.dim_values[a] = load_dim(&l, (uint32_t)a);
   l.columns = l.dim_values[nest->atom_count - 1];
   choose_kept(&l);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    l.movable[i] = l.state[i].level == VT_LEVEL_FULL && !l.state[i].kept &&
+                   nest->nodes[i].output < 0 && nest->nodes[i].kind != VT_NODE_REDUCE;
   place_pointers(&l);
   l.pass = -2;
   prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);

@@ -8,6 +8,16 @@
 #include "base/check.h"
 #include "host/emit.h"
 
+void vt_emit_function(vt_emitter *e, const char *name, LLVMTypeRef type) {
+  const char *key = "prefer-vector-width", *width = e->target.avx512 ? "512" : "256";
+  e->function = LLVMAddFunction(e->module, name, type);
+  LLVMAddAttributeAtIndex(e->function, (unsigned)LLVMAttributeFunctionIndex,
+                          LLVMCreateStringAttribute(e->context, key, (unsigned)strlen(key), width,
+                                                    (unsigned)strlen(width)));
+  LLVMPositionBuilderAtEnd(e->builder,
+                           LLVMAppendBasicBlockInContext(e->context, e->function, "entry"));
+}
+
 static bool is_small_float(vt_dtype dtype) {
   return dtype == VT_BF16 || dtype == VT_F16;
 }
@@ -59,6 +69,24 @@ static LLVMValueRef splat(vt_emitter *e, LLVMValueRef scalar) {
   LLVMValueRef lanes[64];
   for (int i = 0; i < e->target.lanes; i++) lanes[i] = scalar;
   return LLVMConstVector(lanes, (unsigned)e->target.lanes);
+}
+
+LLVMValueRef vt_emit_spread(vt_emitter *e, LLVMValueRef scalar) {
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context), type = vector_of(e, LLVMTypeOf(scalar));
+  LLVMValueRef one = LLVMBuildInsertElement(e->builder, LLVMGetPoison(type), scalar,
+                                            LLVMConstInt(i32, 0, false), "");
+  return LLVMBuildShuffleVector(e->builder, one, LLVMGetPoison(type),
+                                LLVMConstNull(vector_of(e, i32)), "");
+}
+
+LLVMValueRef vt_emit_lanes_down(vt_emitter *e, LLVMValueRef x, int by) {
+  LLVMValueRef lanes[64];
+  int count = e->target.lanes;
+  for (int i = 0; i < count; i++)
+    lanes[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context),
+                            (unsigned)(i + by < count ? i + by : i), false);
+  return LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                LLVMConstVector(lanes, (unsigned)count), "");
 }
 
 LLVMValueRef vt_emit_splat_f(vt_emitter *e, vt_dtype dtype, double value) {
@@ -140,7 +168,9 @@ LLVMValueRef vt_emit_to_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
     return LLVMBuildTrunc(b, LLVMBuildLShr(b, bits, int_splat(e, 32, 16), ""), i16, "");
   }
   case VT_F16: {
-    LLVMValueRef half = LLVMBuildFPTrunc(b, x, vector_of(e, LLVMHalfTypeInContext(e->context)), "");
+    LLVMTypeRef type = vector_of(e, LLVMHalfTypeInContext(e->context));
+    bool was_half = LLVMIsAFPExtInst(x) && LLVMTypeOf(LLVMGetOperand(x, 0)) == type;
+    LLVMValueRef half = was_half ? LLVMGetOperand(x, 0) : LLVMBuildFPTrunc(b, x, type, "");
     return LLVMBuildBitCast(b, half, int_vector(e, 16), "");
   }
   case VT_PRED:

@@ -413,6 +413,46 @@ static void iotas(void **state) {
   }
 }
 
+// a x^k + ... by Horner's rule: enough to be worth a branch.
+static vt_value *long_sum(maker m, vt_value *x, double a) {
+  vt_value *y = splat(m, a, x->type);
+  for (int i = 0; i < 12; i++)
+    y = binary(m, VT_OP_ADD, binary(m, VT_OP_MULTIPLY, y, x), splat(m, a + i, x->type));
+  return y;
+}
+
+// Costly operands of a select: chosen by all, some and no lanes of a vector, nested, needed
+// elsewhere too, results themselves, after a row's sum, and both sides of one value.
+static void costly_choices(void **state) {
+  (void)state;
+  static const double limits[] = {-INFINITY, -1, 0, 3.9, INFINITY};
+  for (int t = 0; t < 3; t++)
+    for (int i = 0; i < 5; i++)
+      for (int s = 2; s < 7; s++) {
+        static const vt_dtype types[] = {VT_F32, VT_F64, VT_BF16};
+        maker m = new_maker();
+        vt_value *x = param(m, types[t], DIMS(sizes[s])), *limit = splat(m, limits[i], x->type);
+        vt_value *below = compare(m, VT_CMP_LT, x, limit), *left = long_sum(m, x, 0.25);
+        vt_value *shared = long_sum(m, x, 0.5), *right = binary(m, VT_OP_DIVIDE, shared, x);
+        vt_value *inner = choose(m, compare(m, VT_CMP_GT, x, splat(m, -2, x->type)), left, x);
+        vt_value *outer = choose(m, below, long_sum(m, inner, 0.125), right);
+        vt_value *seen = long_sum(m, x, 0.75);
+        RETURNS(m, outer, choose(m, below, shared, long_sum(m, outer, 0.0625)), seen,
+                choose(m, below, seen, x), choose(m, below, right, right));
+        check(m, SPECIAL, 1, 0, 0);
+      }
+  for (int s = 0; s < 3; s++) {
+    static const int64_t columns[] = {16, 33, 256};
+    maker m = new_maker();
+    vt_value *x = param(m, VT_F32, DIMS(20, columns[s]));
+    vt_value *below = compare(m, VT_CMP_LT, x, splat(m, 1, x->type));
+    vt_value *y = choose(m, below, long_sum(m, x, 0.25), long_sum(m, x, 0.5));
+    vt_value *sum = broadcast(m, reduce(m, VT_OP_ADD, 0, y, DIMS(1)), x->type, DIMS(0));
+    RETURNS(m, choose(m, below, binary(m, VT_OP_DIVIDE, y, sum), y));
+    check(m, PLAIN, 1, 0, 16);
+  }
+}
+
 static void bits_and_scalars(void **state) {
   (void)state;
   maker m = new_maker();
@@ -892,6 +932,7 @@ int main(void) {
       cmocka_unit_test(narrow_rows),
       cmocka_unit_test(iotas),
       cmocka_unit_test(adam),
+      cmocka_unit_test(costly_choices),
       cmocka_unit_test(bits_and_scalars),
       cmocka_unit_test(row_and_column_sums),
       cmocka_unit_test(softmax),
