@@ -86,6 +86,9 @@ static inline bool vt_node_follows_columns(const vt_nest *nest, const vt_nest_no
 // emit_value.c
 // Adds a function with vectors of the target's width, and positions the builder in its entry.
 void vt_emit_function(vt_emitter *e, const char *name, LLVMTypeRef type);
+// Branches to `then` nearly always.
+void vt_emit_branch(vt_emitter *e, LLVMValueRef usual, LLVMBasicBlockRef then,
+                    LLVMBasicBlockRef rare);
 LLVMTypeRef vt_emit_type(vt_emitter *e, vt_dtype dtype);        // vector in registers
 LLVMTypeRef vt_emit_memory_type(vt_emitter *e, vt_dtype dtype); // element in memory
 vt_dtype vt_emit_compute_dtype(vt_dtype dtype);                 // f32 for bf16 and f16

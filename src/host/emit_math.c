@@ -439,7 +439,7 @@ static value unless_rare(vt_emitter *e, value inside, value y, vt_opcode code, u
   LLVMBasicBlockRef from = LLVMGetInsertBlock(b);
   LLVMBasicBlockRef rare = LLVMAppendBasicBlockInContext(e->context, e->function, "rare");
   LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->context, e->function, "done");
-  LLVMBuildCondBr(b, all, done, rare);
+  vt_emit_branch(e, all, done, rare);
   LLVMPositionBuilderAtEnd(b, rare);
   value slow = choose(e, inside, y, through_memory(e, code, VT_F32, count, args));
   LLVMBuildBr(b, done);

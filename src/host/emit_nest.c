@@ -783,7 +783,7 @@ static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LL
   LLVMValueRef quick =
       LLVMBuildSelect(b, LLVMBuildFCmp(b, wins, both[0], both[1], ""), both[0], both[1], "");
   LLVMBasicBlockRef from = LLVMGetInsertBlock(b), rare = new_block(l, ""), done = new_block(l, "");
-  LLVMBuildCondBr(b, differ, done, rare);
+  vt_emit_branch(l->e, differ, done, rare);
   LLVMPositionBuilderAtEnd(b, rare);
   LLVMValueRef slow = vt_emit_op(one, body, both);
   LLVMBuildBr(b, done);
@@ -808,7 +808,7 @@ static LLVMBasicBlockRef skip_if_settled(loops *l, const vt_op *body, LLVMValueR
   else
     settled = LLVMBuildICmp(b, is_signed ? LLVMIntSLE : LLVMIntULE, old, x, "");
   LLVMBasicBlockRef change = new_block(l, ""), done = new_block(l, "");
-  LLVMBuildCondBr(b, first_lane(l, settled), done, change);
+  vt_emit_branch(l->e, first_lane(l, settled), done, change);
   LLVMPositionBuilderAtEnd(b, change);
   return done;
 }

@@ -101,6 +101,17 @@ static LLVMValueRef int_splat(vt_emitter *e, unsigned bits, uint64_t value) {
   return splat(e, LLVMConstInt(LLVMIntTypeInContext(e->context, bits), value, false));
 }
 
+void vt_emit_branch(vt_emitter *e, LLVMValueRef usual, LLVMBasicBlockRef then,
+                    LLVMBasicBlockRef rare) {
+  LLVMValueRef branch = LLVMBuildCondBr(e->builder, usual, then, rare);
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  LLVMMetadataRef weights[3] = {LLVMMDStringInContext2(e->context, "branch_weights", 14),
+                                LLVMValueAsMetadata(LLVMConstInt(i32, 2000, false)),
+                                LLVMValueAsMetadata(LLVMConstInt(i32, 1, false))};
+  LLVMValueRef node = LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, weights, 3));
+  LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "prof", 4), node);
+}
+
 LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_count,
                                LLVMTypeRef *types, uint32_t count, LLVMValueRef *args) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
