@@ -104,7 +104,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 // ---- arenas -------------------------------------------------------------------------------------
 
 // Zeros are written here, not to whole blocks: most are never filled.
-static inline void *push(vt_arena *arena, size_t size, size_t align) {
+static inline void *push(vt_arena *arena, size_t size, size_t align, bool clear) {
   vt_assert(align && !(align & (align - 1)) && align <= 64);
   vt_assert(arena->used <= arena->size);
   size_t at = (arena->used + align - 1) & ~(align - 1);
@@ -118,23 +118,29 @@ static inline void *push(vt_arena *arena, size_t size, size_t align) {
   arena->used = at + size + RED_ZONE;
   arena->total_bytes += size;
   UNPOISON(p, size);
-  if (!arena->blocks->zero) memset(p, 0, size);
+  if (clear && !arena->blocks->zero) memset(p, 0, size);
   vt_assert(arena->used <= arena->size && !((uintptr_t)p & (align - 1)));
   return p;
 }
 
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
-  return push(arena, size, align);
+  return push(arena, size, align, true);
 }
 
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
-  void *p = push(arena, size, align);
+  void *p = push(arena, size, align, true);
   if (!p) vt_memory_out(size, "compiler data");
   return p;
 }
 
 void *vt_arena_push(vt_arena *arena, size_t size) {
-  void *p = push(arena, size, DEFAULT_ALIGN);
+  void *p = push(arena, size, DEFAULT_ALIGN, true);
+  if (!p) vt_memory_out(size, "compiler data");
+  return p;
+}
+
+void *vt_arena_push_raw(vt_arena *arena, size_t size) {
+  void *p = push(arena, size, DEFAULT_ALIGN, false);
   if (!p) vt_memory_out(size, "compiler data");
   return p;
 }

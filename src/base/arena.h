@@ -22,6 +22,7 @@ typedef struct vt_arena {
 } vt_arena;
 
 void *vt_arena_push(vt_arena *arena, size_t size);
+void *vt_arena_push_raw(vt_arena *arena, size_t size); // not cleared: anything may be in it
 void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align);
 // The same for sizes from a program or a file: NULL when there is not enough memory.
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align);

@@ -13,7 +13,7 @@ void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
   vt_assert(wanted > size && wanted <= SIZE_MAX / element_size);
   void *grown;
   if (arena) {
-    grown = vt_arena_push(arena, wanted * element_size);
+    grown = vt_arena_push_raw(arena, wanted * element_size);
     if (size) memcpy(grown, data, size * element_size);
   } else {
     grown = vt_memory_resize(data, wanted * element_size);

@@ -33,7 +33,7 @@ void *vt_array_grow(vt_arena *arena, void *data, size_t size, size_t *capacity,
 // Room in the arena for `count` elements of an empty array.
 #define vt_array_reserve_in(arena, array, count)                                                   \
   do {                                                                                             \
-    (array)->data = vt_arena_push(arena, (count) * sizeof *(array)->data);                         \
+    (array)->data = vt_arena_push_raw(arena, (count) * sizeof *(array)->data);                     \
     (array)->capacity = (count);                                                                   \
   } while (0)
 #define vt_array_push(array, value) vt_array_push_in(NULL, array, value)

@@ -7,12 +7,19 @@
 
 #include "base/memory.h"
 
+// Both halves of a product: each bit of the sum depends on all bits of the word.
+static inline uint64_t mix(uint64_t word, uint64_t h) {
+  __extension__ typedef unsigned __int128 wide;
+  wide product = (wide)(word ^ h) * 0x9E3779B97F4A7C15u;
+  return (uint64_t)(product >> 64) ^ (uint64_t)product;
+}
+
 uint64_t vt_hash_bytes(const void *bytes, size_t size, uint64_t seed) {
   const unsigned char *p = bytes;
-  uint64_t h = vt_hash_u64(size, seed), word;
+  uint64_t h = seed ^ size * 0xBF58476D1CE4E5B9u, word;
   for (; size >= sizeof word; size -= sizeof word, p += sizeof word) {
     memcpy(&word, p, sizeof word);
-    h = vt_hash_u64(word, h);
+    h = mix(word, h);
   }
   word = 0;
   if (size) memcpy(&word, p, size);
