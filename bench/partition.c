@@ -51,7 +51,7 @@ static cost measure_once(vt_bytes program) {
   check(vt_import(program, &module));
   double imported = processor_s();
   int32_t devices = module->num_partitions * module->num_replicas;
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   double inlined = processor_s();
   cost c = {.ops = count_ops(module->main), .import = imported - start};
   double counted = processor_s();

@@ -31,7 +31,7 @@ static vt_status plan(const vt_module *module, vt_arena *arena) {
 }
 
 static vt_status partition(vt_module *module) {
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   VT_TRY(vt_spmd_annotate(module, module->num_partitions));
   return vt_spmd_partition(module, module->num_partitions, NULL);
 }

@@ -170,7 +170,7 @@ static verdict run_lockstep(trial *t, vt_text *out_why) {
 static vt_status partition(vt_module *module, bool poison) {
   const vt_func *whole = module->main;
   int32_t devices = module->num_partitions;
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   VT_TRY(vt_spmd_annotate(module, devices));
   VT_TRY(
       vt_spmd_partition(module, devices, &(vt_partition_options){.poison = poison, .exact = true}));

@@ -129,22 +129,58 @@ bool gen_branches(gen *g, const gen_row *row) {
   return true;
 }
 
+// Two arrays of integers and a scalar.
+static captures capture_integers(gen *g) {
+  captures c = {.count = 3};
+  c.values[0] = gen_any(g, T(U32) | T(S32), 0);
+  c.values[1] = gen_of(g, c.values[0]->type, 0);
+  c.values[2] = gen_of(g, (vt_type){c.values[0]->type.dtype, 0, NULL}, 0);
+  for (uint32_t i = 0; i < c.count; i++) c.inexact[i] = gen_is_inexact(g, c.values[i]);
+  return c;
+}
+
+// They are mixed by many elementwise ops, as random bits are made.
+static void mix_integers(gen *g, const vt_func *func, vt_value **out_mixed) {
+  enum { STEPS = 16 };
+  static const vt_opcode codes[] = {VT_OP_ADD, VT_OP_XOR, VT_OP_SUBTRACT, VT_OP_MULTIPLY};
+  vt_type type = func->params[0]->type;
+  for (int i = 0; i < 2; i++) out_mixed[i] = func->params[i];
+  for (int i = 0; i < STEPS; i++) {
+    vt_value *scalar =
+        gen_chance(g, 40) ? func->params[2] : gen_scalar(g, type.dtype, (double)gen_below(g, 32));
+    if (type.rank) {
+      vt_op *splat = gen_op(g, VT_OP_BROADCAST_IN_DIM, 1, &scalar, 1, &type, 0);
+      vt_op_set_ints(splat, VT_ATTR_BROADCAST_DIMENSIONS, 0, NULL);
+      gen_done(g, splat, false, false);
+      scalar = &splat->results[0];
+    }
+    vt_value *first[2] = {out_mixed[i % 2], scalar};
+    first[0] = gen_emit(g, codes[gen_below(g, 4)], type, 2, first, false);
+    first[1] = out_mixed[1 - i % 2];
+    out_mixed[i % 2] = gen_emit(g, codes[gen_below(g, 4)], type, 2, first, false);
+  }
+}
+
 // A call, or a composite with its own decomposition.
 bool gen_call(gen *g, const gen_row *row) {
   if (too_deep(g)) return false;
-  captures c = capture(g, row->dtypes);
+  bool mixes = gen_chance(g, 40);
+  captures c = mixes ? capture_integers(g) : capture(g, row->dtypes);
   vt_func *callee =
       vt_func_create(g->module, vt_arena_printf(&g->module->arena, "%s_%u", g->name, ++g->callees));
   gen_scope inner;
   gen_enter(g, &inner, callee);
   add_capture_params(g, &c);
-  gen_body(g, (int)gen_between(g, 1, 4));
-  uint32_t results = (uint32_t)gen_between(g, 1, 2);
+  uint32_t results = mixes ? 2 : (uint32_t)gen_between(g, 1, 2);
   vt_value *returns[2];
   vt_type types[2];
   bool inexact = false;
+  if (mixes)
+    mix_integers(g, callee, returns);
+  else
+    gen_body(g, (int)gen_between(g, 1, 4));
   for (uint32_t i = 0; i < results; i++) {
-    returns[i] = gen_any(g, row->dtypes, 0);
+    if (!mixes) returns[i] = gen_any(g, row->dtypes, 0);
     inexact = inexact || gen_is_inexact(g, returns[i]);
     types[i] = returns[i]->type;
   }

@@ -35,7 +35,7 @@ static vt_status compile(cut *c, int only, vt_program **out) {
   int devices = module->num_partitions;
   int32_t process_of[64];
   for (int d = 0; d < devices; d++) process_of[d] = d / (devices / c->count);
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   vt_status st = vt_spmd_annotate(module, devices);
   if (!st) st = vt_spmd_by_processes(module, devices, process_of, c->count);
   const vt_func *whole = module->main;

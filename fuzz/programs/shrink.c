@@ -152,7 +152,7 @@ static bool edit_op(program *p, vt_op *op, int64_t edit, bool *out_done) {
     if (op->code == VT_OP_MANUAL_COMPUTATION && all_whole(op)) inner = op->regions[0];
     if (!inner) return true;
     vt_value *results[8];
-    vt_func_inline(inner, op, args, results);
+    vt_func_inline(inner, op->func, op, args, results);
     for (uint32_t i = 0; i < op->result_count; i++) vt_value_replace(&op->results[i], results[i]);
     return *out_done = true;
   }

@@ -218,16 +218,17 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   return copy;
 }
 
-void vt_func_inline(vt_func *callee, vt_op *before, vt_value *const *args, vt_value **out_returns) {
+void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *const *args,
+                    vt_value **out_returns) {
   vt_assert_each(i, callee->param_count, vt_type_equal(args[i]->type, callee->params[i]->type));
-  vt_assert_each(i, callee->param_count, args[i]->func == before->func);
+  vt_assert_each(i, callee->param_count, args[i]->func == func);
   vt_func_number(callee);
   vt_arena scratch = {0};
   vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, callee->value_count + 1);
   for (uint32_t i = 0; i < callee->param_count; i++) map[callee->params[i]->id] = args[i];
-  copy_ops(before->func, before, callee, map);
+  copy_ops(func, before, callee, map);
   for (uint32_t i = 0; i < callee->return_count; i++) out_returns[i] = map[callee->returns[i]->id];
-  vt_assert_each(i, callee->return_count, out_returns[i]->func == before->func);
+  vt_assert_each(i, callee->return_count, out_returns[i]->func == func);
   vt_arena_free(&scratch);
 }
 

@@ -49,7 +49,8 @@ static void clone_and_inline_copy_structure(void **state) {
 
   vt_op *before = copy->last;
   vt_value *returned;
-  vt_func_inline(func, before, (vt_value *[]){copy->params[1], copy->params[1]}, &returned);
+  vt_func_inline(func, before->func, before, (vt_value *[]){copy->params[1], copy->params[1]},
+                 &returned);
   assert_int_equal(before->prev->code, VT_OP_MULTIPLY);
   assert_ptr_equal(before->prev->operands[1], copy->params[1]);
   vt_value_replace(&copy->first->results[0], returned);

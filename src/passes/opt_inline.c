@@ -19,7 +19,7 @@ static void inline_in(vt_func *func, bool *changed) {
                 callee->param_count == op->operand_count);
       vt_value **returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, op->result_count);
       vt_op *before = op->prev;
-      vt_func_inline(callee, op, op->operands, returns);
+      vt_func_inline(callee, op->func, op, op->operands, returns);
       for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
       vt_op_remove(op);
       next = before ? before->next : func->first; // the body may hold calls: walk it too

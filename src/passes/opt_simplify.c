@@ -290,7 +290,7 @@ static bool simplify_branch(vt_op *op) {
         index < 0 || index >= (int32_t)op->region_count ? op->region_count - 1 : (uint32_t)index;
   }
   vt_value **returns = VT_NEW_ARRAY(&op->func->module->arena, vt_value *, op->result_count);
-  vt_func_inline(op->regions[taken], op, op->operands + 1, returns);
+  vt_func_inline(op->regions[taken], op->func, op, op->operands + 1, returns);
   for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
   return true;
 }

@@ -98,7 +98,7 @@ static vt_status run_annotate(vt_module *module, const settings *with, bool *out
 static vt_status run_partition(vt_module *module, const settings *with, bool *out_changed) {
   *out_changed = with->devices > 1;
   vt_status st = vt_spmd_whole_tiles(module);
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   if (!st) st = vt_spmd_annotate(module, with->devices);
   return st ? st : vt_spmd_partition(module, with->devices, NULL);
 }

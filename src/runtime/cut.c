@@ -134,7 +134,7 @@ static vt_status make_program(cutting *c) {
   VT_TRY(vt_mosaic_attach(c->module, &kernels));
   c->module->num_replicas = 1;
   c->module->num_partitions = info->partitions;
-  vt_spmd_inline(c->module);
+  vt_spmd_inline(c->module, true);
   VT_TRY(vt_spmd_annotate(c->module, info->partitions));
   VT_TRY(vt_spmd_by_processes(c->module, info->partitions, c->part_of, c->count));
   const vt_func *whole = c->module->main;

@@ -102,7 +102,7 @@ vt_status vt_executable_local(vt_executable *executable) {
   module->num_partitions = info->partitions / info->replicas;
   vt_status st = VT_OK;
   if (info->partitions == 1 && !executable->manual)
-    vt_spmd_inline(module);
+    vt_spmd_inline(module, false);
   else
     st = vt_partition_module(module);
   if (!st) st = vt_executable_collectives(executable, module);

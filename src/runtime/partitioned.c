@@ -103,7 +103,7 @@ static vt_status put_json(vt_text *out, const vt_slice *slice, const vt_module *
 
 vt_status vt_partition_for(vt_module *module, int32_t devices,
                            const vt_partition_options *options) {
-  vt_spmd_inline(module);
+  vt_spmd_inline(module, true);
   VT_TRY(vt_spmd_annotate(module, devices));
   return vt_spmd_partition(module, devices, options);
 }

@@ -89,10 +89,12 @@ vt_status vt_spmd_plan(const vt_module *module, int32_t device_count, vt_arena *
                        vt_tiling **out_params, vt_tiling **out_results) VT_CHECKED;
 
 // Calls and composites of main become the bodies of their functions. Nothing else changes.
-void vt_spmd_inline(vt_module *module);
+// `keep_elementwise`: but for calls of functions that propagation and the partitioner take for an
+// elementwise op (elementwise.h).
+void vt_spmd_inline(vt_module *module, bool keep_elementwise);
 
 // Propagates shardings as XLA does (Shardy's rules and order) and writes the outcome into a module
-// without calls: what a partitioner reads. Afterwards
+// that vt_spmd_inline has been through: what a partitioner reads. Afterwards
 //  - each op with results has VT_ATTR_SHARDING, one entry per result, never NULL; all are closed
 //    and over meshes with all devices, or on one device (maximal). Meshes over the same devices in
 //    the same order have become one. Unreduced axes are kept where the program states them, and

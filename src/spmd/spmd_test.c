@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "import/import.h"
 #include "import/sharding_text.h"
 #include "spmd/spmd.h"
@@ -256,6 +257,86 @@ static void gspmd_text_leads_to_the_same_tiles(void **state) {
   vt_module_destroy(module);
 }
 
+// ---- calls of elementwise functions -------------------------------------------------------------
+
+enum { LINES = 40 };
+
+// A function of an array and a scalar that is called twice on arrays cut in four, with `first` as
+// its first operation and `last` as its last, on `array`.
+static vt_module *import_calls(const char *first, const char *last, const char *array, int lines) {
+  vt_text text = {0};
+  vt_module *module = NULL;
+  vt_text_printf(
+      &text,
+      "module attributes {mhlo.num_partitions = 4 : i32} {\n"
+      "  sdy.mesh @mesh = <[\"x\"=4]>\n"
+      "  func.func @main(%%x: tensor<8x8xui32> {sdy.sharding = #sdy.sharding<@mesh, [{\"x\"}, "
+      "{}]>},\n"
+      "      %%s: tensor<ui32>) -> (tensor<8x8xui32>, tensor<8x8xui32>) {\n"
+      "    %%c = stablehlo.constant dense<5> : tensor<8x8xui32>\n"
+      "    %%k = stablehlo.constant dense<7> : tensor<ui32>\n"
+      "    %%0 = call @f(%%x, %%s) : (tensor<8x8xui32>, tensor<ui32>) -> tensor<8x8xui32>\n"
+      "    %%1 = call @f(%s) : (tensor<8x8xui32>, tensor<ui32>) -> tensor<8x8xui32>\n"
+      "    return %%0, %%1 : tensor<8x8xui32>, tensor<8x8xui32> }\n"
+      "  func.func private @f(%%v: tensor<8x8xui32>, %%s: tensor<ui32>) -> tensor<8x8xui32> {\n"
+      "    %%b = stablehlo.broadcast_in_dim %%s, dims = [] : (tensor<ui32>) -> tensor<8x8xui32>\n"
+      "    %%0 = %s : tensor<8x8xui32>\n",
+      array, first);
+  for (int i = 0; i < lines; i++)
+    vt_text_printf(&text, "    %%%d = stablehlo.add %%%d, %%b : tensor<8x8xui32>\n", i + 1, i);
+  vt_text_printf(&text, "    %%last = %s\n    return %%last : tensor<8x8xui32> } }", last);
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  vt_text_free(&text);
+  return module;
+}
+
+static int count_code(const vt_func *func, vt_opcode code) {
+  int count = 0;
+  for (const vt_op *op = func->first; op; op = op->next) count += op->code == code;
+  return count;
+}
+
+#define XOR_OF(value) "stablehlo.xor " value ", %b"
+#define SAME          "stablehlo.not %40 : tensor<8x8xui32>"
+
+static void calls_of_elementwise_functions_stay(void **state) {
+  (void)state;
+  static const struct {
+    const char *first, *last, *second_call;
+    int lines, calls;
+  } cases[] = {
+      {XOR_OF("%v"), SAME, "%0, %s", LINES, 2},
+      // of constants alone
+      {XOR_OF("%v"), SAME, "%c, %k", LINES, 1},
+      // short
+      {XOR_OF("%v"), "stablehlo.not %3 : tensor<8x8xui32>", "%0, %s", 3, 0},
+      // dimensions change places
+      {XOR_OF("%v"),
+       "stablehlo.transpose %40, dims = [1, 0] : (tensor<8x8xui32>) -> tensor<8x8xui32>", "%0, %s",
+       LINES, 0},
+      // an array that has nothing to do with the result
+      {XOR_OF("%b"), SAME, "%0, %s", LINES, 0},
+      // a stated sharding
+      {"stablehlo.xor %v, %b {mhlo.sharding = \"{replicated}\"}", SAME, "%0, %s", LINES, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    vt_module *module =
+        import_calls(cases[i].first, cases[i].last, cases[i].second_call, cases[i].lines);
+    vt_spmd_inline(module, true);
+    assert_int_equal(count_code(module->main, VT_OP_CALL), cases[i].calls);
+    assert_int_equal(module->func_count, cases[i].calls ? 2 : 1);
+    vt_status st = vt_spmd_annotate(module, 4);
+    if (!st) st = vt_spmd_partition(module, 4, NULL);
+    if (st) fail_msg("%s", vt_status_message(st));
+    const vt_func *main = module->main;
+    assert_int_equal(count_code(main, VT_OP_CALL), 0);
+    assert_int_equal(count_code(main, VT_OP_ADD), 2 * cases[i].lines);
+    if (cases[i].calls) assert_int_equal(main->returns[0]->type.dims[0], 2);
+    vt_module_destroy(module);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shardings_over_a_mesh_become_tiles),
@@ -263,6 +344,7 @@ int main(void) {
       cmocka_unit_test(one_device_may_hold_the_whole_array),
       cmocka_unit_test(open_results_are_cut_as_xla_cuts_them),
       cmocka_unit_test(gspmd_text_leads_to_the_same_tiles),
+      cmocka_unit_test(calls_of_elementwise_functions_stay),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -336,7 +336,7 @@ vt_status vt_spmd_unite(vt_module *const *programs, uint32_t count, int32_t repl
       .module = programs[0], .count = count, .replicas = replicas, .program_of = program_of};
   u.walks = VT_NEW_ARRAY(&u.scratch, walk, count);
   for (uint32_t k = 0; k < count; k++) {
-    vt_spmd_inline(programs[k]);
+    vt_spmd_inline(programs[k], false);
     vt_func *main = programs[k]->main;
     vt_func_number(main);
     u.walks[k] =

@@ -204,7 +204,7 @@ static vt_op *inline_call(vt_op *op) {
   vt_func *func = op->func;
   vt_value **returns = VT_NEW_ARRAY(&func->module->arena, vt_value *, op->result_count);
   vt_op *before = op->prev;
-  vt_func_inline(vt_attr_func(op, VT_ATTR_CALLEE), op, op->operands, returns);
+  vt_func_inline(vt_attr_func(op, VT_ATTR_CALLEE), op->func, op, op->operands, returns);
   for (uint32_t i = 0; i < op->result_count; i++) op->results[i].replaced_by = returns[i];
   vt_op_remove(op);
   return before ? before->next : func->first; // the body may contain calls: walk it too

@@ -128,8 +128,8 @@ static void fill_ones(int32_t count, int32_t *out) {
 
 const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_count) {
   const vt_assign **last = &t->whole[rank];
-  int32_t ones[VT_MAX_RANK] = {0};
   if (*last && (*last)->device_count == device_count) return *last;
+  int32_t ones[VT_MAX_RANK] = {0};
   fill_ones(rank, ones);
   return *last = vt_assign_make(t, rank, ones, device_count, NULL);
 }

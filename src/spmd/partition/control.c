@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// control.c - loops, branches and calls: their functions are partitioned in turn.
+// control.c - loops and branches: their functions are partitioned in turn.
 #include <string.h>
 
 #include "base/check.h"
@@ -97,15 +97,4 @@ vt_status vt_partition_branches(vt_parter *p, const vt_op *op) {
   }
   vt_arena_free(&scratch);
   return st;
-}
-
-// A call becomes the body of its function.
-vt_status vt_partition_call(vt_parter *p, const vt_op *op) {
-  const vt_func *callee = vt_op_callee(op);
-  for (uint32_t i = 0; i < callee->param_count; i++)
-    vt_part_record(p, callee->params[i], vt_part_of(p, op->operands[i]));
-  VT_TRY(vt_partition_func(p, callee));
-  for (uint32_t i = 0; i < op->result_count; i++)
-    vt_part_set(p, &op->results[i], vt_part_of(p, callee->returns[i]));
-  return VT_OK;
 }

@@ -19,7 +19,7 @@ static size_t bytes_for(int64_t layers, int devices) {
   vt_write_layers(&text, layers * VT_LAYER_OPS, devices);
   vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
   size_t before = module ? module->arena.total_bytes : 0;
-  if (!st) vt_spmd_inline(module);
+  if (!st) vt_spmd_inline(module, true);
   if (!st) st = vt_spmd_annotate(module, devices);
   if (!st) st = vt_spmd_partition(module, devices, NULL);
   if (st) fail_msg("%s", vt_status_message(st));

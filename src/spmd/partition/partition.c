@@ -107,14 +107,12 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
 const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) {
   const vt_sharding *s = vt_annotation(op, result);
   int32_t rank = op->results[result].type.rank;
-  bool known = p->asked.assign && p->asked.annotation == s && p->asked.groups == p->groups &&
-               p->asked.manual == p->manual && p->asked.rank == rank;
-  if (known) return p->asked.assign;
-  p->asked.annotation = s;
-  p->asked.groups = p->groups;
-  p->asked.manual = p->manual;
-  p->asked.rank = rank;
-  return p->asked.assign = vt_assign_of(p, s, rank);
+  vt_asked *last = &p->asked[((uintptr_t)s >> 4) % VT_ASKED];
+  if (last->assign && last->annotation == s && last->groups == p->groups &&
+      last->manual == p->manual && last->rank == rank)
+    return last->assign;
+  *last = (vt_asked){s, p->groups, p->manual, rank, vt_assign_of(p, s, rank)};
+  return last->assign;
 }
 
 // ---- values -------------------------------------------------------------------------------------
@@ -324,7 +322,7 @@ static void replace_main(vt_parter *p, const vt_func *main) {
 static void parter_free(vt_parter *p) {
   vt_map *maps[] = {&p->partials, &p->offsets, &p->repeats,  &p->shardings,
                     &p->literals, &p->numbers, &p->windowed, &p->pairs,
-                    &p->manuals,  &p->factors, &p->sums};
+                    &p->manuals,  &p->factors, &p->sums,     &p->bodies};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
   vt_array_free(&p->reshards);
   vt_array_free(&p->key);

@@ -66,6 +66,16 @@ typedef struct vt_reshards_of {
   const vt_known_reshard *last;
 } vt_reshards_of;
 
+// The last annotations that vt_part_wanted was asked for, and where.
+enum { VT_ASKED = 16 };
+typedef struct vt_asked {
+  const vt_sharding *annotation;
+  const vt_groups *groups;
+  const vt_string *manual;
+  int32_t rank;
+  const vt_assign *assign;
+} vt_asked;
+
 typedef struct vt_parter {
   vt_module *module;
   vt_func *func; // that is being written; ops go to its end
@@ -79,13 +89,7 @@ typedef struct vt_parter {
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;
-  struct {
-    const vt_sharding *annotation;
-    const vt_groups *groups;
-    const vt_string *manual;
-    int32_t rank;
-    const vt_assign *assign;
-  } asked;         // the last annotation that vt_part_wanted was asked for, and where
+  vt_asked asked[VT_ASKED]; // by where the annotation is
   vt_part *parts;  // by the ids of the annotated program's values, unique in main and its regions
   vt_map partials; // value of the annotated program -> vt_sharding *, if devices hold partials
   vt_map sums;     // value of the annotated program with partials -> vt_part *, combined
@@ -98,6 +102,7 @@ typedef struct vt_parter {
   vt_map factors;         // (mesh, part of an axis) -> where each device is along it
   vt_map shardings;       // axes, mesh, groups -> assignment
   vt_map literals;        // tables of one number per device, by contents
+  vt_map bodies;          // elementwise function, assignment -> the function on a device's tiles
   vt_map numbers;         // op -> the first equal one; equal ops are emitted once
   VT_ARRAY(uint64_t) key; // scratch of the numbering
 } vt_parter;

@@ -4,16 +4,15 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "spmd/elementwise.h"
 #include "spmd/partition/partition.h"
 
 // Two or more operands that are all cut alike are combined where they are; otherwise they come to
-// the result.
-vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
+// the result. Returns where; out_operands are the operands there.
+static const vt_assign *meet(vt_parter *p, const vt_op *op, vt_value **out_operands) {
   vt_type type = op->results[0].type;
   const vt_assign *wanted = vt_part_wanted(p, op, 0), *at = wanted;
-  vt_value *operands[4];
   uint32_t count = op->operand_count;
-  vt_assert(count <= 3);
   if (count > 1) at = vt_part_of(p, op->operands[0]).assign;
   for (uint32_t i = 0; i < count; i++)
     if (vt_part_of(p, op->operands[i]).assign != at || op->operands[i]->type.rank != type.rank)
@@ -22,10 +21,40 @@ vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
     vt_part part = vt_part_of(p, op->operands[i]);
     const vt_assign *where = at;
     if (part.global.rank != type.rank) where = vt_assign_whole(&p->assigns, 0, p->device_count);
-    operands[i] = vt_reshard(p, part, where).local;
+    out_operands[i] = vt_reshard(p, part, where).local;
   }
-  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, at), count, operands);
+  return at;
+}
+
+vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
+  vt_type type = op->results[0].type;
+  vt_value *operands[4];
+  vt_assert(op->operand_count <= 3);
+  const vt_assign *at = meet(p, op, operands);
+  vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, at), op->operand_count, operands);
   vt_part_set(p, &op->results[0], (vt_part){type, local, at});
+  return VT_OK;
+}
+
+// The body of an elementwise function, which alone is called, on what a device holds. It is written
+// once for each way to cut it, and then copied.
+vt_status vt_partition_call(vt_parter *p, const vt_op *op) {
+  vt_arena scratch = {0};
+  vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
+  vt_value **returns = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
+  const vt_assign *at = meet(p, op, operands);
+  vt_func *callee = vt_op_callee(op);
+  if (at->tiles > 1) {
+    const void *key[] = {callee, at};
+    void **place = vt_map_at(&p->bodies, key, sizeof key);
+    vt_type local = vt_local_type(p, op->results[0].type, at);
+    if (!*place) *place = vt_spmd_elementwise_on(callee, local);
+    callee = *place;
+  }
+  vt_func_inline(callee, p->func, NULL, operands, returns);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    vt_part_set(p, &op->results[i], (vt_part){op->results[i].type, returns[i], at});
+  vt_arena_free(&scratch);
   return VT_OK;
 }
 

@@ -569,7 +569,7 @@ static vt_status run_plainly(vt_parter *p, const vt_op *op, vt_partition_fn *han
   get_terms(p, op, operands);
   reduce_operands(p, op);
   vt_terms before = begin(p, s);
-  p->keep_partial = p->terms.of && op->code != VT_OP_CALL;
+  p->keep_partial = p->terms.of != NULL;
   for (uint32_t i = 0; i < op->operand_count; i++) know(p, vt_part_of(p, op->operands[i]).local, 0);
   vt_status st = handler(p, op);
   for (uint32_t i = 0; i < op->result_count && !st; i++) complete_terms(p, &op->results[i]);

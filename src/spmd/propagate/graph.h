@@ -131,6 +131,14 @@ typedef struct vt_later {
   bool closed;
 } vt_later;
 
+// A rule of elementwise tensors: the dimensions of the last, how many there are, their ranks.
+typedef struct vt_seen_rule {
+  const int64_t *dims;
+  uint64_t count, ranks;
+  const vt_rule *rule;
+} vt_seen_rule;
+enum { VT_SEEN_RULES = 64 };
+
 typedef struct vt_graph {
   vt_arena *arena;
   const vt_module *module;
@@ -142,11 +150,7 @@ typedef struct vt_graph {
   VT_ARRAY(uint32_t) returns;   // steps VT_STEP_RETURN, in order
   uint32_t *order, order_count; // all other live steps
   VT_ARRAY(vt_rewrite) rewrites;
-  struct {
-    const int64_t *dims;
-    uint64_t count, ranks;
-    const vt_rule *rule;
-  } last_rule;        // of those in `rules`
+  vt_seen_rule seen[VT_SEEN_RULES]; // the last of those in `rules`, by where their dimensions are
   vt_map rules;       // of tensors with equal leading dimensions: their ranks and sizes -> vt_rule
   vt_map main_meshes; // mesh -> the mesh that shardings over it are expressed in
   VT_ARRAY(vt_later) later;
@@ -186,7 +190,8 @@ const vt_sharding *vt_graph_sharding(const vt_graph *graph, uint32_t node, vt_pl
 const vt_sharding *vt_graph_outer_sharding(const vt_graph *graph, uint32_t node, vt_type type,
                                            vt_arena *arena);
 
-// The rule of an op without relevant regions, NULL = none (rules.c); of values of one shape.
+// The rule of an op without relevant regions, NULL = none (rules.c), a call being an elementwise
+// one; of values of one shape.
 const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op);
 // A transpose or a reshape, also one that is written as a broadcast.
 bool vt_spmd_is_view(const vt_op *op);

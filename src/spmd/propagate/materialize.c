@@ -13,8 +13,11 @@ typedef struct maker {
   vt_record *record;
   vt_module *module;
   vt_map copies; // function, op and sharding -> vt_value
-  vt_map known;  // function and graph value -> vt_value: operands are shared, trees of them are not
-  vt_map claimed; // ops that are a copy themselves
+  // Copies of a graph value: operands are shared, trees of them are not. In the function that asks
+  // first, by the number of the graph value, and in others: function and graph value -> vt_value.
+  vt_value **known;
+  vt_map elsewhere;
+  bool *claimed;  // by the id of an op's result: the op is a copy itself
   vt_map anchors; // function -> op before which it gets its copies, or the maker: at the end
   vt_text key;    // of `copies`, under construction
 } maker;
@@ -129,9 +132,9 @@ static void make_key(vt_text *key, vt_func *func, const vt_step *step, const vt_
 
 // The op itself, or a copy of it in `func`.
 static vt_op *claim(maker *m, vt_op *op, vt_func *func, vt_value *const *operands) {
-  void **claimed = vt_map_at_ptr(&m->claimed, op);
+  bool *claimed = &m->claimed[op->results[0].id];
   if (op->func == func && !*claimed) {
-    *claimed = op;
+    *claimed = true;
     for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = operands[i];
     return op;
   }
@@ -154,7 +157,9 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
   if (v->home && (v->home->func == func || v->step == VT_NONE || !v->constant)) return v->home;
   const vt_step *step = &m->record->graph.steps.data[v->step];
   const uintptr_t place[2] = {(uintptr_t)func, value};
-  vt_value *known = vt_map_find(&m->known, place, sizeof place);
+  vt_value *first = m->known[value];
+  vt_value *known =
+      !first || first->func == func ? first : vt_map_find(&m->elsewhere, place, sizeof place);
   if (known) return known;
   vt_value **operands = VT_NEW_ARRAY(m->record->graph.arena, vt_value *, step->operand_count + 1);
   for (uint32_t i = 0; i < step->operand_count; i++) {
@@ -170,7 +175,10 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
     *found = &op->results[0];
     note_node(m, &op->results[0], value);
   }
-  *vt_map_at(&m->known, place, sizeof place) = *found;
+  if (!first)
+    m->known[value] = *found;
+  else
+    *vt_map_at(&m->elsewhere, place, sizeof place) = *found;
   return *found;
 }
 
@@ -197,6 +205,8 @@ static void drop_unused(vt_func *func, uint32_t *counts) {
 
 void vt_record_materialize(vt_record *record, vt_module *module) {
   maker m = {.record = record, .module = module};
+  m.known = VT_NEW_ARRAY(record->graph.arena, vt_value *, record->graph.values.size + 1);
+  m.claimed = VT_NEW_ARRAY(record->graph.arena, bool, record->nodes.size + 1);
   if (record->loops) bypass_loops(module->main);
   for (size_t i = 0; i < record->graph.rewrites.size; i++)
     rewrite(&m, &record->graph.rewrites.data[i]);
@@ -207,8 +217,7 @@ void vt_record_materialize(vt_record *record, vt_module *module) {
   count_uses(module->main, counts);
   drop_unused(module->main, counts);
   vt_map_free(&m.copies);
-  vt_map_free(&m.known);
-  vt_map_free(&m.claimed);
+  vt_map_free(&m.elsewhere);
   vt_map_free(&m.anchors);
   vt_text_free(&m.key);
 }

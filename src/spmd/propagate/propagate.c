@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "spmd/elementwise.h"
 #include "spmd/propagate/graph.h"
 
 enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, COPY_BITS = 24, FEW_OPERANDS = 8 };
@@ -25,12 +26,14 @@ typedef struct walker {
   vt_graph *graph;
   named *names;   // by the ids of values, unique in the module: in the last walk of their function
   vt_map groups;  // sharding_group id -> number + 1
+  bool grouped;   // there are sharding groups
   uint32_t *uses; // by the ids of values: operands and returns that name them
   uint32_t group_count, block_count;
   uint64_t position;
   int depth, steps, manual;
-  vt_looks *looks;   // NULL = not recorded
-  vt_record *record; // NULL = not recorded
+  vt_map elementwise; // functions of which a call is an elementwise op
+  vt_looks *looks;    // NULL = not recorded
+  vt_record *record;  // NULL = not recorded
 } walker;
 
 typedef struct scope {
@@ -195,12 +198,20 @@ static void use_operands(walker *w, vt_op *op, uint32_t count, uint32_t *values,
   }
 }
 
-static bool is_elementwise(const vt_op *op) {
+// Of constants alone there are copies of its operations.
+static bool is_elementwise_call(const walker *w, const vt_op *op) {
+  if (op->code != VT_OP_CALL || !vt_map_find_ptr(&w->elementwise, vt_op_callee(op))) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (!w->graph->values.data[name_of(w, op->operands[i]).value].constant) return true;
+  return false;
+}
+
+static bool is_elementwise(const walker *w, const vt_op *op) {
   if (op->code == VT_OP_BITCAST_CONVERT)
     return vt_type_same_dims(op->operands[0]->type, op->results[0].type);
   return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE ||
          op->code == VT_OP_SHARDING_CONSTRAINT || op->code == VT_OP_RESHARD ||
-         op->code == VT_OP_PROPAGATION_BARRIER;
+         op->code == VT_OP_PROPAGATION_BARRIER || is_elementwise_call(w, op);
 }
 
 static bool looks_at(const vt_op *op) {
@@ -226,7 +237,7 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
   uint32_t own = vt_op_own_operands(op);
   vt_step step = {.kind = op->code == VT_OP_SHARDING_CONSTRAINT ? VT_STEP_CONSTRAINT : VT_STEP_OP,
                   .allowed = VT_TOWARDS_BOTH,
-                  .elementwise = is_elementwise(op),
+                  .elementwise = is_elementwise(w, op),
                   .op = op,
                   .block = s->block,
                   .place = next_place(w) + (1 << (COPY_BITS - 1)),
@@ -251,7 +262,7 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
     step.place -= 1 << (COPY_BITS - 1);
   else
     use_operands(w, op, own, step.operands, where);
-  step.rule = vt_rule_of_op(w->graph, op);
+  step.rule = op->code != VT_OP_CALL || step.elementwise ? vt_rule_of_op(w->graph, op) : NULL;
   step.sharding = op_sharding(op, VT_ATTR_SHARDING, 0);
   if (op->code == VT_OP_PROPAGATION_BARRIER) {
     step.allowed = (uint8_t)vt_attr_i64(op, VT_ATTR_ALLOWED_DIRECTION);
@@ -499,7 +510,7 @@ static void walk_call(walker *w, scope *s, vt_op *op) {
 
 static void walk_op(walker *w, scope *s, vt_op *op) {
   bool enter = w->depth < MAX_DEPTH;
-  if (vt_op_callee(op) && enter)
+  if (vt_op_callee(op) && enter && !is_elementwise_call(w, op))
     walk_call(w, s, op);
   else if (op->code == VT_OP_WHILE && enter)
     walk_while(w, s, op);
@@ -515,7 +526,7 @@ static void walk_op(walker *w, scope *s, vt_op *op) {
 
 // Numbers of the sharding groups of the function's values; groups that share a value are one.
 static void find_groups(walker *w, scope *s, const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
+  for (const vt_op *op = func->first; op && w->grouped; op = op->next) {
     if (op->code != VT_OP_SHARDING_GROUP) continue;
     int64_t id = vt_attr_i64(op, VT_ATTR_GROUP_ID);
     void **group = vt_map_at(&w->groups, &id, sizeof id);
@@ -604,20 +615,30 @@ static void add_return(walker *w, named value, vt_value **slot, uint32_t output)
   vt_array_push_in(w->graph->arena, &w->graph->returns, made);
 }
 
-static void count_uses(const vt_func *func, uint32_t *uses) {
+// How often values are used, and whether there are sharding groups.
+static void count_uses(walker *w, const vt_func *func) {
   for (const vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
-    for (uint32_t i = 0; i < op->region_count; i++) count_uses(op->regions[i], uses);
+    for (uint32_t i = 0; i < op->operand_count; i++) w->uses[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->region_count; i++) count_uses(w, op->regions[i]);
+    w->grouped = w->grouped || op->code == VT_OP_SHARDING_GROUP;
   }
-  for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
+  for (uint32_t i = 0; i < func->return_count; i++) w->uses[func->returns[i]->id]++;
 }
 
 static void number_values(walker *w) {
   const vt_module *module = w->graph->module;
   int32_t count = 0;
-  for (uint32_t i = 0; i < module->func_count; i++) vt_func_number_all(module->funcs[i], &count);
+  // For a record, vt_spmd_inline has left elementwise functions alone, which are not entered.
+  vt_func *const *entered = w->record ? &module->main : module->funcs;
+  uint32_t entered_count = w->record ? 1 : module->func_count;
+  for (uint32_t i = 0; i < module->func_count; i++) {
+    vt_func *func = module->funcs[i];
+    if (func != module->main && (w->record || vt_spmd_is_elementwise(func)))
+      *vt_map_at_ptr(&w->elementwise, func) = func;
+  }
+  for (uint32_t i = 0; i < entered_count; i++) vt_func_number_all(entered[i], &count);
   w->uses = numbers(w, (size_t)count);
-  for (uint32_t i = 0; i < module->func_count; i++) count_uses(module->funcs[i], w->uses);
+  for (uint32_t i = 0; i < entered_count; i++) count_uses(w, entered[i]);
   vt_array_reserve_in(w->graph->arena, &w->graph->nodes, (size_t)count + count / 4);
   vt_array_reserve_in(w->graph->arena, &w->graph->values, (size_t)count + count / 4);
   vt_array_reserve_in(w->graph->arena, &w->graph->steps, (size_t)count + count / 4);
@@ -698,6 +719,7 @@ void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *
   for (uint32_t i = 0; i < main->return_count; i++)
     out_results[i] = border(&graph, outputs[i], out_results[i], arena);
   vt_map_free(&w.groups);
+  vt_map_free(&w.elementwise);
   vt_graph_free(&graph);
   vt_arena_free(&scratch);
 }
@@ -728,6 +750,7 @@ void vt_spmd_look(const vt_module *module, int32_t device_count, vt_arena *arena
     out_looks->data[i].sharding =
         vt_graph_sharding(&graph, out_looks->data[i].node, VT_AT_MAIN, arena);
   vt_map_free(&w.groups);
+  vt_map_free(&w.elementwise);
   vt_graph_free(&graph);
   vt_arena_free(&scratch);
 }
@@ -743,6 +766,7 @@ bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
   uint32_t *outputs = numbers(&w, module->main->return_count);
   propagate_main(&w, module->main, params, outputs);
   vt_map_free(&w.groups);
+  vt_map_free(&w.elementwise);
   return !graph->too_large;
 }
 

@@ -814,17 +814,17 @@ static const vt_rule *pointwise_rule(vt_graph *graph, uint32_t count, const vt_t
   key[0] = count;
   key[1] = 0;
   for (uint32_t t = 0; t < count; t++) key[1] = key[1] << 8 | (uint64_t)types[t].rank;
-  // Neighbours in a program mostly have the same dimensions, in the same place.
-  if (graph->last_rule.dims == last.dims && graph->last_rule.count == count &&
-      graph->last_rule.ranks == key[1])
-    return graph->last_rule.rule;
+  // Programs have few types, which are in one place each.
+  size_t place = (size_t)(((uintptr_t)last.dims >> 4) + 7 * count + key[1]) % VT_SEEN_RULES;
+  vt_seen_rule *seen = &graph->seen[place];
+  if (seen->dims == last.dims && seen->count == count && seen->ranks == key[1]) return seen->rule;
   memcpy(key + 2, last.dims, sizeof *last.dims * (size_t)last.rank);
   void **rule = vt_map_at(&graph->rules, key, sizeof *key * (size_t)(2 + last.rank));
   if (!*rule) *rule = (void *)(uintptr_t)make_pointwise(graph->arena, count, types);
-  graph->last_rule.dims = last.dims;
-  graph->last_rule.count = count;
-  graph->last_rule.ranks = key[1];
-  return graph->last_rule.rule = *rule;
+  seen->dims = last.dims;
+  seen->count = count;
+  seen->ranks = key[1];
+  return seen->rule = *rule;
 }
 
 // Whether no tensor has more dimensions than the last.
@@ -843,7 +843,8 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   for (uint32_t t = 0; t < operands; t++) types[t] = op->operands[t]->type;
   for (uint32_t t = operands; t < tensors; t++) types[t] = op->results[t - operands].type;
   bool splat = rule == broadcast_in_dim && !types[0].rank && !vt_spmd_is_view(op);
-  if ((rule == pointwise || splat) && op->result_count == 1 && is_last_largest(tensors, types))
+  bool one = op->result_count == 1 || op->code == VT_OP_CALL;
+  if ((rule == pointwise || splat) && one && is_last_largest(tensors, types))
     return pointwise_rule(graph, tensors, types);
   builder b = {
       .arena = graph->arena, .op = op, .types = types, .operands = operands, .tensors = tensors};

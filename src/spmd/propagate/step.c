@@ -393,6 +393,73 @@ static bool is_settled(const vt_graph *graph, const vt_step *step, const uint8_t
   return true;
 }
 
+// ---- the step that most are ---------------------------------------------------------------------
+
+static vt_axes axes_at(const vt_node *node, int32_t dim) {
+  return node->mesh ? node->dims[dim] : (vt_axes){0};
+}
+
+// One tensor has all axes that there are, and no other has different ones.
+static bool one_has_all(const vt_graph *graph, const vt_step *step, vt_axes *out_axes,
+                        uint64_t *out_factors) {
+  const vt_rule *rule = step->rule;
+  uint64_t most = 0, all = 0;
+  for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
+    const vt_node *node = vt_node_of(graph, value_of(step, t));
+    uint64_t here = 0, cut = 0;
+    for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
+      uint8_t factor = rule->entries[e].factor;
+      vt_axes axes = axes_at(node, rule->entries[e].dim);
+      if (rule->factors[factor].blocked || here >> factor & 1) return false;
+      here |= (uint64_t)1 << factor;
+      if (!axes.count) continue;
+      if (all >> factor & 1 && !vt_axes_equal(out_axes[factor], axes)) return false;
+      out_axes[factor] = axes;
+      cut |= (uint64_t)1 << factor;
+      all |= cut;
+    }
+    if ((cut & most) == most) most = cut;
+  }
+  *out_factors = all;
+  return all && most == all;
+}
+
+// Then the others take them, if nothing that they state forbids it. False: it is not so simple.
+static bool take_all(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+                     const vt_mesh *mesh, vt_numbers *changed) {
+  enum { MOST = 64 };
+  const vt_rule *rule = step->rule;
+  uint32_t tensors = step->operand_count + step->result_count;
+  vt_axes axes[MOST];
+  uint64_t factors;
+  if (!rule->plain || step->manual || rule->factor_count > MOST) return false;
+  if (!one_has_all(graph, step, axes, &factors)) return false;
+  for (uint32_t f = 0; f < rule->factor_count; f++)
+    if (factors >> f & 1 && directions[f] != VT_TOWARDS_BOTH) return false;
+  for (uint32_t t = 0; t < tensors; t++) {
+    const vt_node *node = vt_node_of(graph, value_of(step, t));
+    if (node->mesh && (node->closed || node->replicated.count || node->unreduced.count))
+      for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++)
+        if (factors >> rule->entries[e].factor & 1 && !node->dims[rule->entries[e].dim].count)
+          return false;
+  }
+  for (uint32_t t = 0; t < tensors; t++) {
+    vt_node *node = vt_node_of(graph, value_of(step, t));
+    bool takes = false;
+    for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
+      vt_dim_factor entry = rule->entries[e];
+      if (!(factors >> entry.factor & 1) || axes_at(node, entry.dim).count) continue;
+      node->dims[entry.dim] = axes[entry.factor];
+      takes = true;
+    }
+    if (takes && (!node->mesh || is_empty(node->mesh))) node->mesh = mesh;
+    if (takes) vt_array_push(changed, value_of(step, t));
+  }
+  return true;
+}
+
+// ---- any step -----------------------------------------------------------------------------------
+
 // Room for most steps, not cleared.
 enum { FEW_ENTRIES = 32, FEW_FACTORS = 24, FEW_PLACES = 96 };
 typedef struct room {
@@ -436,6 +503,7 @@ bool vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directio
   room few;
   bool settled = !s.mesh;
   if (settled || is_settled(graph, step, directions, &settled)) return settled;
+  if (which == VT_ALL_TENSORS && take_all(graph, step, directions, s.mesh, changed)) return false;
   s.tensors = operands + step->result_count;
   make_room(&s, &few);
   if (!prepare(&s, directions)) return false;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// elementwise.c - see elementwise.h.
+#include "spmd/elementwise.h"
+
+#include <string.h>
+
+enum { LONG = 32 };
+
+static bool is_long(const vt_func *func) {
+  int32_t count = 0;
+  for (const vt_op *op = func->first; op && count < LONG; op = op->next) count++;
+  return count == LONG;
+}
+
+static bool is_mapped(const vt_op *op) {
+  if (vt_op_attr(op, VT_ATTR_SHARDING) || vt_op_attr(op, VT_ATTR_MHLO_SHARDING)) return false;
+  if (op->code == VT_OP_CONSTANT) return !op->results[0].type.rank;
+  if (op->code == VT_OP_BROADCAST_IN_DIM) return !op->operands[0]->type.rank;
+  return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+}
+
+// Arrays that ops tie together are in one set; a set is known by the id at which its links end.
+typedef struct sets {
+  int32_t *link; // by the ids of values
+  int32_t count; // of sets
+  vt_type shape; // of all arrays; rank 0: there was none yet
+} sets;
+
+static int32_t find(sets *s, int32_t id) {
+  while (s->link[id] != id) id = s->link[id] = s->link[s->link[id]];
+  return id;
+}
+
+static bool add_value(sets *s, const vt_value *value) {
+  if (!value->type.rank) return true;
+  if (s->shape.rank && !vt_type_same_dims(s->shape, value->type)) return false;
+  s->shape = value->type;
+  s->link[value->id] = value->id;
+  s->count++;
+  return true;
+}
+
+static void tie(sets *s, const vt_value *a, const vt_value *b) {
+  if (!a->type.rank || !b->type.rank) return;
+  int32_t from = find(s, a->id), to = find(s, b->id);
+  s->link[from] = to;
+  s->count -= from != to;
+}
+
+static bool maps_elements(const vt_func *func, sets *s) {
+  for (uint32_t i = 0; i < func->param_count; i++)
+    if (!add_value(s, func->params[i])) return false;
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (!is_mapped(op) || !add_value(s, &op->results[0])) return false;
+    for (uint32_t i = 0; i < op->operand_count; i++) tie(s, op->operands[i], &op->results[0]);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (func->returns[i]->type.rank != s->shape.rank) return false;
+  return func->return_count && s->count == 1;
+}
+
+bool vt_spmd_is_elementwise(vt_func *func) {
+  if (!is_long(func)) return false;
+  vt_arena scratch = {0};
+  vt_func_number(func);
+  sets s = {.link = VT_NEW_ARRAY(&scratch, int32_t, func->value_count)};
+  bool found = maps_elements(func, &s);
+  vt_arena_free(&scratch);
+  return found;
+}
+
+vt_func *vt_spmd_elementwise_on(vt_func *func, vt_type like) {
+  vt_func *copy = vt_func_clone(func->module, func);
+  for (uint32_t i = 0; i < copy->param_count; i++)
+    if (copy->params[i]->type.rank) copy->params[i]->type.dims = like.dims;
+  for (vt_op *op = copy->first; op; op = op->next)
+    if (op->results[0].type.rank) op->results[0].type.dims = like.dims;
+  return copy;
+}
