@@ -192,7 +192,7 @@ vt_value *vt_build_constant(vt_func *func, vt_op *before, const vt_loc *loc,
 void vt_value_replace(vt_value *from, vt_value *to);
 // A deep copy of `func` (regions copied too) into `module`, not registered.
 vt_func *vt_func_clone(vt_module *module, const vt_func *func);
-// Copies the ops of `callee` into `func` before `before` (or appends them when NULL), its parameters
+// Copies the ops of `callee` into `func` before `before` (or to its end when NULL), its parameters
 // replaced by `args`; out_returns gets its returns.
 void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *const *args,
                     vt_value **out_returns);
