@@ -51,6 +51,10 @@ start_munge() {
 # A namespace for each host, with its own address on the network 192.0.2.0/24; ours is 192.0.2.1.
 join_hosts() {
   local number=10 host holder
+  if ip link show vtwire >/dev/null 2>&1; then
+    echo "there is a bridge vtwire: another cluster runs here, or was killed ('ip link del vtwire' removes it)"
+    exit 1
+  fi
   ip link add vtwire type bridge
   ip addr add 192.0.2.1/24 dev vtwire
   ip link set vtwire up
