@@ -134,7 +134,7 @@ class Wheel(unittest.TestCase):
         self.assertIn("OpenSSL", system.says("cat venv/lib/python3.11/site-packages/vtpu-*.dist-info/licenses/copyright"))
         refused = system.call("venv/bin/vtpu tf model --predict")
         self.assertEqual((refused.returncode, refused.stderr.count("\n")), (1, 1), refused.stderr)
-        self.assertIn("vtpu tf: /srv/venv/bin/python has no numpy: pip install", refused.stderr)
+        self.assertIn("vtpu tf: /srv/venv/bin/python3 has no numpy: pip install", refused.stderr)
         daemon = system.call("venv/bin/vtpud")
         self.assertEqual(daemon.returncode, 1)
         self.assertIn("Debian package", daemon.stderr)
