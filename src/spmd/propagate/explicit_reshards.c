@@ -26,6 +26,15 @@ static bool same_dims(const vt_sharding *a, const vt_sharding *b) {
   return true;
 }
 
+// Whether a dimension is cut by axes along which the value is unreduced: it cannot be both.
+static bool cuts_unreduced(const vt_sharding *s) {
+  for (int32_t d = 0; d < s->rank; d++)
+    for (uint32_t i = 0; i < s->dims[d].axis_count; i++)
+      for (uint32_t k = 0; k < s->unreduced_count; k++)
+        if (vt_axis_overlaps(s->dims[d].axes[i], s->unreduced[k])) return true;
+  return false;
+}
+
 // The sharding with other axes in its dimensions.
 static const vt_sharding *with_dims(vt_arena *arena, const vt_sharding *s,
                                     const vt_axis_list *dims) {
@@ -37,6 +46,7 @@ static const vt_sharding *with_dims(vt_arena *arena, const vt_sharding *s,
   }
   *copy = *s;
   copy->dims = list;
+  if (cuts_unreduced(copy)) copy->unreduced_count = 0;
   return copy;
 }
 
