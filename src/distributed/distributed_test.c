@@ -73,6 +73,10 @@ static const join_row join_rows[] = {
      NULL, 4, 1, "n:20520", "n:20521", {2, 3, -1}},
     {"v4-16", "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
      NULL, 2, 1, "localhost:20480", "localhost:20481", {4, 5, 6, 7, -1}},
+    {"v3-8", LOCAL "LOCAL_WORLD_SIZE=4 TPU_PROCESS_BOUNDS=1,1,1 TPU_CHIPS_PER_PROCESS_BOUNDS=2,2,1 CLOUD_TPU_TASK_ID=2 TPU_VISIBLE_CHIPS=2",
+     NULL, 4, 2, "localhost:9001", "localhost:9003", {4, 5, -1}},
+    {"v4-16", LOCAL "LOCAL_WORLD_SIZE=4 TPU_PROCESS_BOUNDS=1,1,1 CLOUD_TPU_TASK_ID=2 TPU_VISIBLE_CHIPS=2",
+     "torchrun has 4 processes; v4-16 has 8 chips, one for each: --nproc_per_node=8", 0, 0, 0, 0, {0}},
     // several slices
     {"v5litepod-8 x2", "TPU_WORKER_HOSTNAMES=b TPU_WORKER_ID=0 MEGASCALE_COORDINATOR_ADDRESS=a:8080 MEGASCALE_SLICE_ID=1",
      NULL, 2, 1, "a:8471", "b:8471", {8, 9, 10, 11, 12, 13, 14, 15, -1}},

@@ -301,6 +301,15 @@ static bool launched(const reader *r, const char *wanted, const char *name) {
   return count && hosts > 1 && atoi(count) == hosts;
 }
 
+// torchrun's processes each take a chip, although the process that started them was told that one
+// has all.
+static bool one_chip_each(const reader *r) {
+  const char *count = get(r, "LOCAL_WORLD_SIZE"), *list = get(r, "TPU_PROCESS_ADDRESSES");
+  const char *grid = get(r, "TPU_PROCESS_BOUNDS"), *chips = get(r, "TPU_VISIBLE_CHIPS");
+  return count && atoi(count) > 1 && list && strchr(list, ',') && chips && !strchr(chips, ',') &&
+         grid && !strcmp(grid, "1,1,1");
+}
+
 static vt_status find_source(const reader *r) {
   const char *which, *asked = get(r, "VTPU_HOSTS");
   const char *list = get(r, "TPU_PROCESS_ADDRESSES"), *names = get(r, "TPU_WORKER_HOSTNAMES");
@@ -310,6 +319,7 @@ static vt_status find_source(const reader *r) {
                     asked);
   if (asked && !strcmp(asked, "alone")) return VT_OK;
   const char *grid = get_either(r, "TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS", &which);
+  if (one_chip_each(r)) return from_addresses(r, list);
   if (grid) VT_TRY(read_bounds(which, grid, bounds));
   bool megascale = r->slice->slices > 1 && get(r, "MEGASCALE_COORDINATOR_ADDRESS") &&
                    get(r, "MEGASCALE_SLICE_ID");
@@ -352,6 +362,19 @@ static vt_status read_grid(const reader *r) {
       get_either(r, "TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS", &per_which);
   vt_join *join = r->join;
   const int32_t *dims = r->slice->dims;
+  if (one_chip_each(r)) {
+    if (join->per_slice != dims[0] * dims[1] * dims[2])
+      return vt_error(VT_INVALID_ARGUMENT,
+                      "torchrun has %d processes; %s has %d chips, one for each: "
+                      "--nproc_per_node=%d",
+                      join->per_slice, r->slice->name, dims[0] * dims[1] * dims[2],
+                      dims[0] * dims[1] * dims[2]);
+    for (int i = 0; i < 3; i++) {
+      join->bounds[i] = dims[i];
+      join->chips[i] = 1;
+    }
+    return VT_OK;
+  }
   if (!grid && join->per_slice == r->slice->vms) {
     join->by_hosts = true;
     return VT_OK;

@@ -23,6 +23,7 @@ LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 # packaged: with our Python package installed beside the framework and nothing set, instead of `vtpu run`.
 Program = collections.namedtuple("Program", "venv file slice devices cpu tpu packaged", defaults=((), (), False))
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node=4")
 TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
 VTPU = "VTPU"  # in words: the command
 REPLICAS = {"venv": "torch-xla", "slice": "v3-8", "devices": 8}
@@ -51,6 +52,8 @@ PROGRAMS = {
     "tensorflow": Program("frameworks", "tensorflow_parts.py", "v5litepod-8", 8, ("cpu",), ("tpu", VTPU)),
     "torch_xla": Program(**TORCH, file="torch_xla_cnn.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
+    "torch_xla_torchrun": Program("torch-xla", None, "v4-8", 4, ("torch_xla_replicas.py", "cpu"),
+                                  (*TORCHRUN, "torch_xla_replicas.py", "tpu")),
     "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),
     "torch_xla_parts": Program(**TORCH, file="torch_xla_parts.py", cpu=("cpu",), tpu=("tpu", VTPU)),
     "torch_xla_use_bf16": narrowed("XLA_USE_BF16"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CNN trained on all devices by PyTorch/XLA's replicas: `torch_xla.launch` starts one for each device.
+"""A CNN trained on all devices by PyTorch/XLA's replicas: `torch_xla.launch` starts one for each device, or torchrun
+a process for each chip.
 
 torch_xla_replicas.py cpu|tpu
 """
@@ -7,6 +8,7 @@ torch_xla_replicas.py cpu|tpu
 import sys
 
 import torch
+import torch.distributed as dist
 from digits import BATCH, images, network
 from report import report
 from torch import nn
@@ -33,6 +35,11 @@ def replica(index):
     import torch_xla
     import torch_xla.core.xla_model as xm
     import torch_xla.runtime as xr
+
+    if dist.is_torchelastic_launched():
+        import torch_xla.distributed.xla_backend  # noqa: F401
+
+        dist.init_process_group("xla", init_method="xla://")
 
     def step_done(optimizer):
         xm.optimizer_step(optimizer)  # the mean of all replicas' gradients
