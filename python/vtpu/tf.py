@@ -111,20 +111,24 @@ class Executable:
 def _split(text, devices, count):
     """The program on several devices: of its first `count` parameters, arguments, those whose rows can be dealt out evenly are,
     each device gets all of the others, and what becomes of it all is the partitioner's affair."""
-    head, main, rest = re.split(r"(\n *func\.func @main\([^\n]*\) -> )", text, maxsplit=1)
+    parts = re.split(r"(\n *func\.func @main\([^\n]*\) -> )", text, maxsplit=1)
+    head, counted = re.subn(r"^(module [^\n]*?attributes \{)", rf"\1mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32, ",
+                            parts[0], count=1, flags=re.MULTILINE)  # fmt: skip
+    if len(parts) != 3 or not counted:
+        raise Error(f"this TensorFlow ({tf.__version__}) writes its programs in a form that cannot be shared among devices: run it on one")
+    _, main, rest = parts
 
     def place(parameter):
-        number, rows, others = int(parameter[1]), int(parameter[2]), parameter[3].count("x")
+        number, rows, others = int(parameter[1]), int(parameter[2]), len(re.findall(r"\d+x", parameter[3]))
         if number >= count or rows == 0 or rows % devices:
             return parameter[0]
         tiles = ",".join(map(str, [devices] + [1] * others))
         return f'{parameter[0]} {{mhlo.sharding = "{{devices=[{tiles}]<=[{devices}]}}"}}'
 
-    main = re.sub(r"%arg(\d+): tensor<(\d+)x([^>]*)>", place, main)
+    main = re.sub(r"%arg(\d+): tensor<(\d+)x((?:[^<>]|<[^<>]*>)*)>", place, main)
     if "mhlo.sharding" not in main:
         raise Error(f"no argument has rows that {devices} devices can share evenly: give it a batch of which {devices} is a divisor")
-    return re.sub(r"^(module [^\n]*?attributes \{)", rf"\1mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32, ", head, count=1,
-                  flags=re.MULTILINE) + main + rest
+    return head + main + rest
 
 
 class Lowered:

@@ -65,6 +65,10 @@ def check_devices(program, network):
             assert why in str(error), error
         else:
             raise AssertionError(why)
+    turned = vtpu.tf.function(lambda x: tf.math.conj(x) * 2, devices=DEVICES)  # a type with brackets of its own
+    numbers = np.arange(DEVICES * 3).reshape(DEVICES, 3).astype(np.complex64) * 1j
+    assert "xcomplex<f32>> {mhlo.sharding" in turned.stablehlo(numbers), turned.stablehlo(numbers)
+    assert np.array_equal(turned(numbers), numbers.conj() * 2)
 
 
 def main():
