@@ -54,8 +54,8 @@ static const error_table the_table = {
 };
 
 #define NO_MEMORY_TEXT                                                                             \
-  "out of host memory: arrays of all devices live in this machine's memory, and it refused more "  \
-  "(try a smaller batch, or raise ulimit -v or the container's limit)"
+  "out of host memory: this machine refused more; raise ulimit -v or the container's limit, or "   \
+  "try a smaller batch: the arrays of all devices of a slice live there"
 static struct PJRT_Error no_memory = {&the_table, VT_RESOURCE_EXHAUSTED, sizeof NO_MEMORY_TEXT - 1,
                                       NO_MEMORY_TEXT};
 

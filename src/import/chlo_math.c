@@ -170,7 +170,7 @@ static const double erfc_terms[] = {
     5.06788316783542885e-17};
 // f32: least-squares fits on Chebyshev nodes, reweighted to minimize the worst error of the result;
 // each around a point near which rounding matters most. Worst error, rounding included: erf 1.7
-// ulp, erfc 4.9.
+// ulp, erfc less than 5.
 enum { ERF_NEAR = 7, ERF_FAR = 8, ERFC_FAR = 10 };
 #define ERF_SPLIT 1.1
 // erf(x) / x - 1 over x^2, |x| < ERF_SPLIT
