@@ -145,7 +145,8 @@ static double elements(const vt_value *value) {
 }
 
 // Whether the value comes, in a few steps, from a product for each element of a batch, which writes
-// matrices one after the other; other arrays lie as they need the least padding.
+// matrices one after the other; other arrays, and the program's results, lie as they need the least
+// padding.
 static bool is_batch_of_matrices(const vt_value *value, int steps) {
   const vt_op *op = value->op;
   if (!op || !steps) return false;
@@ -160,7 +161,7 @@ static bool is_batch_of_matrices(const vt_value *value, int steps) {
 }
 
 static double bytes_of(const fusing *f, const vt_value *value) {
-  if (is_batch_of_matrices(value, 4))
+  if (!f->returned[value->id] && is_batch_of_matrices(value, 4))
     return (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL);
   return vt_kernel_bytes(f->model, value->type);
 }

@@ -95,7 +95,9 @@ double vt_product_seconds(const vt_device_model *model, const vt_product *p) {
   if (p->batch * p->rows * p->depth * p->columns <= 0 || p->vectors) return 0;
   double least =
       fmin(one_way(model, p, p->rows, p->columns), one_way(model, p, p->columns, p->rows));
-  double fill = 2 * model->chip->mxu_edge / model->clock; // and drain
+  // Sums go down the whole array, rows across the columns in use.
+  double edge = model->chip->mxu_edge;
+  double fill = (edge + fmin(edge, fmin(p->columns, p->rows))) / model->clock;
   return least * p->passes / model->rates->mxu_share + fill;
 }
 

@@ -217,13 +217,14 @@ static bool feeds_product(const vt_kernel *kernel, const vt_value *value) {
   return false;
 }
 
-// How often an operand of a product is read: once for each block of the other one's rows or
-// columns.
+// How often an operand of a product is unpacked: once for each block of the other one's rows or
+// columns; half of it a second time where these are more than fit beside it in smaller products
+// (fitted on half of the published f16 products).
 static double visits(const vt_device_model *model, const vt_kernel *kernel, const vt_value *value) {
-  static const double block = 2048;
+  static const double block = 2048, small = 512, again = 1.5;
   vt_product p = vt_product_of(model->chip, kernel->hero);
-  bool left = vt_kernel_source(kernel->hero->operands[0]) == value;
-  return ceil((left ? p.columns : p.rows) / block);
+  double other = vt_kernel_source(kernel->hero->operands[0]) == value ? p.columns : p.rows;
+  return fmax(ceil(other / block), other > small ? again : 1);
 }
 
 static void count_streams(const vt_device_model *model, const vt_kernel *kernel, vector_work *w) {
