@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// timing_test.c - the clock compared with published figures: single tiles, precision, and the three
-// measured workloads.
+// timing_test.c - the clock compared with published figures: single tiles, precision, and the six
+// workloads.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,8 +102,8 @@ static vt_tpu1_counters time_workload(vt_tpu1_workload workload, int64_t batch,
   return counters;
 }
 
-// The published rows: TOPS within 10 %, the four-way split within 5 points, RAW and input stalls
-// within 10.
+// The published rows: useful MACs within 10 %. Of the three that were rebuilt with them at hand,
+// TOPS within 10 %, the four-way split within 5 points, RAW and input stalls within 10.
 static void the_workloads_match_the_published_counters(void **state) {
   (void)state;
   static const struct {
@@ -119,12 +119,15 @@ static void the_workloads_match_the_published_counters(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_tpu1_counters n = time_workload(rows[i].workload, 0, &chip);
     double percent = 100 / (double)n.cycles, tops = vt_tpu1_tops(&n, &chip);
+    assert_true(fabs((double)n.useful_macs * percent / rows[i].useful - 1) < 0.1);
+    if (rows[i].workload == VT_TPU1_MLP1 || rows[i].workload == VT_TPU1_LSTM1 ||
+        rows[i].workload == VT_TPU1_CNN1)
+      continue;
     if (rows[i].workload == VT_TPU1_CNN0) { // its counters and its TOPS are from different runs
       assert_true(tops > 71.8 && tops <= 86.0);
     }
     assert_true(fabs(tops / rows[i].tops - 1) < 0.1);
     assert_true(fabs((double)n.array_active * percent - rows[i].active) < 5);
-    assert_true(fabs((double)n.useful_macs * percent - rows[i].useful) < 5);
     assert_true(fabs((double)n.unused_macs * percent - rows[i].unused) < 5);
     assert_true(fabs((double)n.weight_stall * percent - rows[i].stall) < 5);
     assert_true(fabs((double)n.weight_shift * percent - rows[i].shift) < 5);
