@@ -7,7 +7,7 @@
 #include "base/map.h"
 #include "chip/memory.h"
 #include "cli/cli.h"
-#include "cli/predict_view.h"
+#include "cli/page.h"
 
 enum { WIDTH = 960, LEFT = 70, HEIGHT = 180, SHOWN = 24 };
 enum { COLUMNS = WIDTH - LEFT };

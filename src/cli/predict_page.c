@@ -4,16 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/file.h"
 #include "cli/cli.h"
-#include "cli/predict_view.h"
+#include "cli/page.h"
 
 enum { WIDTH = 960, LANE = 26, LEFT = 70, CHART = 360, SHOWN = 24 };
-
-static const char *const colors[VT_BOUND_COUNT] = {
-    [VT_BOUND_MXU] = "#1a73e8", [VT_BOUND_VPU] = "#9334e6",    [VT_BOUND_HBM] = "#e8710a",
-    [VT_BOUND_ICI] = "#12b5a6", [VT_BOUND_LAUNCH] = "#80868b",
-};
 
 void vt_cli_put_place(vt_text *out, const vt_op *op, const char *otherwise) {
   vt_cli_put_escaped(out, op->loc->name[0] ? op->loc->name : otherwise);
@@ -76,7 +70,8 @@ static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *v
       vt_text_printf(out,
                      "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
                      "opacity=\"%.2f\"><title>",
-                     x, LANE * b + 2, width, LANE - 4, b < VT_BOUND_COUNT ? colors[b] : "#5f6368",
+                     x, LANE * b + 2, width, LANE - 4,
+                     b < VT_BOUND_COUNT ? vt_cli_bound_color((vt_bound)b) : "#5f6368",
                      share > 1 ? 1 : share);
       vt_cli_put_place(out, v->span->op, v->span->kind);
       vt_text_printf(out, ": %s, %s x %.0f</title></rect>\n", v->span->kind,
@@ -127,7 +122,7 @@ static void put_roofline(vt_text *out, const vt_prediction *p, const vt_slice *s
     double size = 3 + 14 * sqrt(s->seconds * s->trips / t->seconds);
     vt_text_printf(out,
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" opacity=\"0.6\"><title>",
-                   across(&c, x), down(&c, y), size, colors[s->bound]);
+                   across(&c, x), down(&c, y), size, vt_cli_bound_color(s->bound));
     vt_cli_put_place(out, s->op, s->kind);
     vt_text_put(out, "</title></circle>\n");
   }
@@ -160,21 +155,14 @@ static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *vi
                    "<tr><td>%.1f %%</td><td>%s</td><td>%.0f</td><td style=\"color:%s\">%s</td>"
                    "<td>%s</td><td>%s</td><td>%.0f %%</td><td>",
                    100 * order[i]->seconds / t->seconds, vt_cli_seconds(s->seconds), s->trips,
-                   colors[s->bound], vt_bound_name(s->bound), s->kind, vt_cli_bytes(s->hbm_bytes),
+                   vt_cli_bound_color(s->bound), vt_bound_name(s->bound), s->kind,
+                   vt_cli_bytes(s->hbm_bytes),
                    s->seconds > 0 ? 100 * s->busy[VT_BOUND_MXU] / s->seconds : 0);
     vt_cli_put_place(out, s->op, s->kind);
     vt_text_put(out, "</td></tr>\n");
   }
   vt_text_put(out, "</table>\n");
 }
-
-static const char style[] =
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:66rem;padding:0 1rem}\n"
-    "th{text-align:left;padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
-    "td{padding-right:1.5rem;vertical-align:top;white-space:nowrap}\n"
-    "td:last-child,.place{white-space:normal;overflow-wrap:anywhere}\n"
-    "svg{width:100%;font:12px system-ui,sans-serif}\nsvg text{fill:currentColor}\n"
-    "@media(prefers-color-scheme:dark){body{background:#202124;color:#e8eaed}}\n";
 
 static void put_advice(vt_text *out, const vt_padding_advice *advice) {
   vt_text_put(out, "<h2>Advice</h2>\n");
@@ -195,13 +183,8 @@ vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_padding_ad
   vt_text out = {0};
   vt_arena arena = {0};
   const vt_view_span *view = vt_view_of(&prediction->timing, &arena);
-  vt_text_printf(&out,
-                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                 "<meta name=\"viewport\" content=\"width=device-width\">\n<title>vtpu predict"
-                 "</title>\n<style>\n%s</style></head>\n<body><h1>",
-                 style);
-  vt_cli_put_escaped(&out, program);
-  vt_text_put(&out, "</h1>\n<table>\n");
+  vt_cli_begin_page(&out, "vtpu predict", program);
+  vt_text_put(&out, "<table>\n");
   put_figures(&out, prediction, slice);
   vt_text_put(&out, "</table>\n");
   put_advice(&out, advice);
@@ -213,9 +196,7 @@ vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_padding_ad
   vt_cli_put_memory(&out, prediction, slice);
   vt_text_put(&out,
               "<p>A model of the chip says this, not a measurement; vtpu validate shows how far "
-              "off it is.</p>\n</body></html>\n");
-  vt_status st = vt_file_write(path, vt_text_string(&out), out.size);
-  vt_text_free(&out);
+              "off it is.</p>\n");
   vt_arena_free(&arena);
-  return st;
+  return vt_cli_end_page(&out, path);
 }

@@ -15,6 +15,7 @@
 #include "base/predictions.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/page.h"
 #include "cli/run.h"
 
 enum { SHOWN_PROGRAMS = 8, SHOWN_FUNCTIONS = 5 };
@@ -365,13 +366,8 @@ static void put_bar(vt_text *out, const char *name, double part, double whole) {
 
 vt_status vt_run_write_html(const vt_run_use *use, const char *path) {
   vt_text out = {0};
-  vt_text_put(&out,
-              "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>vtpu "
-              "run</title>\n<style>\nbody{font:16px/1.5 system-ui,sans-serif;margin:2rem "
-              "auto;max-width:50rem;padding:0 1rem}\nth{text-align:left;padding-right:2rem;"
-              "vertical-align:top;white-space:nowrap}\n.bar{background:#8884;height:.7rem;"
-              "margin:.5rem 0 0}\n.bar div{background:#1a73e8;height:100%}\n"
-              "code{overflow-wrap:anywhere}\n</style></head>\n<body><h1>vtpu run</h1>\n<p><code>");
+  vt_cli_begin_page(&out, "vtpu run", "vtpu run");
+  vt_text_put(&out, "<p><code>");
   for (char **word = use->command; *word; word++) {
     if (word != use->command) vt_text_put(&out, " ");
     vt_cli_put_escaped(&out, *word);
@@ -392,8 +388,6 @@ vt_status vt_run_write_html(const vt_run_use *use, const char *path) {
               "the slice is ");
   vt_text_put(&out,
               use->predict ? "predicted" : "a lower bound from the published peaks of the chip");
-  vt_text_put(&out, "; the cost is its public price for that time.</p>\n</body></html>\n");
-  vt_status st = vt_file_write(path, vt_text_string(&out), out.size);
-  vt_text_free(&out);
-  return st;
+  vt_text_put(&out, "; the cost is its public price for that time.</p>\n");
+  return vt_cli_end_page(&out, path);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sweep.c - `vtpu sweep`: how the time of a program follows a property of the chip.
+// sweep.c - `vtpu sweep`: how the time of a program follows a property of the chip, as a table, as
+// JSON, or as a chart on a page.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,13 +10,15 @@
 #include "base/file.h"
 #include "chip/custom.h"
 #include "cli/cli.h"
+#include "cli/page.h"
 #include "runtime/predict.h"
 
 enum { MOST_POINTS = 256, BAR = 40 };
+enum { WIDTH = 960, HEIGHT = 400, LEFT = 90, RIGHT = 30, BOTTOM = 50, TOP = 20, TICKS = 4 };
 
 typedef struct point {
   double factor, value, seconds;
-  const char *bound;
+  vt_bound bound;
 } point;
 
 typedef struct range {
@@ -33,8 +36,11 @@ static vt_status read_range(const char *text, range *out) {
     if (end > equals + 1 && !strncmp(end, "..", 2)) {
       const char *at = end + 2;
       out->to = strtod(at, &end);
-      if (end > at && !*end && out->from > 0 && out->to >= out->from && out->to <= 1e6)
+      if (end > at && !*end && out->from > 0 && out->to >= out->from && out->to <= 1e6) {
+        // As `hbm = 2 TB/s` in a chip of one's own; how much there is of it changes no time.
+        if (!strcmp(out->name, "hbm")) snprintf(out->name, sizeof out->name, "hbm_bandwidth");
         return VT_OK;
+      }
     }
   }
   return vt_error(VT_INVALID_ARGUMENT,
@@ -55,7 +61,7 @@ static vt_status measure(vt_bytes program, const vt_slice *slice, const range *r
     if (!st) st = vt_predict(program, &changed, &arena, &p);
     if (!st) {
       points[i].seconds = p.timing.seconds;
-      points[i].bound = vt_bound_name(p.timing.bound);
+      points[i].bound = p.timing.bound;
       vt_prediction_free(&p);
     }
     vt_arena_free(&arena);
@@ -72,7 +78,7 @@ static void print_table(const range *r, const point *points, int64_t count) {
     char value[48];
     vt_chip_put_custom(r->name, points[i].value, value, sizeof value);
     printf("%8.3g  %-16s %11s  %-7s ", points[i].factor, value, vt_cli_seconds(points[i].seconds),
-           points[i].bound);
+           vt_bound_name(points[i].bound));
     for (int k = 0; k < (int)round(BAR * points[i].seconds / most); k++) putchar('#');
     putchar('\n');
   }
@@ -83,11 +89,88 @@ static void print_json(const range *r, const point *points, int64_t count) {
   for (int64_t i = 0; i < count; i++)
     json_array_append_new(list, json_pack("{s:f, s:f, s:f, s:s}", "factor", points[i].factor,
                                           r->name, points[i].value, "seconds", points[i].seconds,
-                                          "bound", points[i].bound));
+                                          "bound", vt_bound_name(points[i].bound)));
   char *text = json_dumps(list, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
   printf("%s\n", text);
   free(text);
   json_decref(list);
+}
+
+// ---- the page -----------------------------------------------------------------------------------
+
+static double across(const range *r, double factor) {
+  double span = log(r->to / r->from);
+  double share = span > 0 ? log(factor / r->from) / span : 0.5;
+  return LEFT + (WIDTH - LEFT - RIGHT) * share;
+}
+
+static double down(double most, double seconds) {
+  return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * seconds / most;
+}
+
+static void put_axes(vt_text *out, const range *r, const point *points, int64_t count,
+                     double most) {
+  for (int i = 0; i <= TICKS; i++) {
+    double y = down(most, most * i / TICKS);
+    vt_text_printf(out,
+                   "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#8884\"/>"
+                   "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                   LEFT, WIDTH - RIGHT, y, y, LEFT - 8, y + 4, vt_cli_seconds(most * i / TICKS));
+  }
+  int64_t step = count > 9 ? (count + 8) / 9 : 1; // names of at most nine points
+  for (int64_t i = 0; i < count; i += step) {
+    char value[48];
+    vt_chip_put_custom(r->name, points[i].value, value, sizeof value);
+    vt_text_printf(out,
+                   "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>"
+                   "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">x %.3g</text>\n",
+                   across(r, points[i].factor), HEIGHT - BOTTOM + 20, value,
+                   across(r, points[i].factor), HEIGHT - BOTTOM + 36, points[i].factor);
+  }
+}
+
+static void put_chart(vt_text *out, const range *r, const point *points, int64_t count) {
+  double most = 0;
+  for (int64_t i = 0; i < count; i++) most = fmax(most, points[i].seconds);
+  vt_text_printf(out,
+                 "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"time of a run by %s\">\n",
+                 WIDTH, HEIGHT, r->name);
+  put_axes(out, r, points, count, most);
+  vt_text_put(out, "<polyline fill=\"none\" stroke=\"#5f6368\" stroke-width=\"2\" points=\"");
+  for (int64_t i = 0; i < count; i++)
+    vt_text_printf(out, "%.1f,%.1f ", across(r, points[i].factor), down(most, points[i].seconds));
+  vt_text_put(out, "\"/>\n");
+  for (int64_t i = 0; i < count; i++)
+    vt_text_printf(out,
+                   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" fill=\"%s\"><title>%s, bound by "
+                   "%s</title></circle>\n",
+                   across(r, points[i].factor), down(most, points[i].seconds),
+                   vt_cli_bound_color(points[i].bound), vt_cli_seconds(points[i].seconds),
+                   vt_bound_name(points[i].bound));
+  vt_text_put(out, "</svg>\n<p>Bound by");
+  for (int b = 0; b < VT_BOUND_COUNT; b++)
+    vt_text_printf(out, " <span style=\"color:%s\">&#9679; %s</span>",
+                   vt_cli_bound_color((vt_bound)b), vt_bound_name((vt_bound)b));
+  vt_text_put(out, "</p>\n");
+}
+
+static vt_status write_page(const char *path, const char *program, const vt_slice *slice,
+                            const range *r, const point *points, int64_t count) {
+  vt_text out = {0};
+  vt_cli_begin_page(&out, "vtpu sweep", program);
+  vt_text_printf(&out, "<p>Time of one run on %s by %s.</p>\n", slice->name, r->name);
+  put_chart(&out, r, points, count);
+  vt_text_printf(&out, "<table><tr><th>factor</th><th>%s</th><th>a run</th><th>bound</th></tr>\n",
+                 r->name);
+  for (int64_t i = 0; i < count; i++) {
+    char value[48];
+    vt_chip_put_custom(r->name, points[i].value, value, sizeof value);
+    vt_text_printf(&out, "<tr><td>%.3g</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
+                   points[i].factor, value, vt_cli_seconds(points[i].seconds),
+                   vt_bound_name(points[i].bound));
+  }
+  vt_text_put(&out, "</table>\n<p>A model of the chip says this, not a measurement.</p>\n");
+  return vt_cli_end_page(&out, path);
 }
 
 int vt_cli_sweep(const vt_args *args) {
@@ -107,6 +190,8 @@ int vt_cli_sweep(const vt_args *args) {
     st = measure(program, &slice, &r, count, points);
     vt_file_unmap(&program);
   }
+  const char *page = vt_args_text(args, "html");
+  if (!st && page) st = write_page(page, args->words.data[0], &slice, &r, points, count);
   if (!st && vt_args_on(args, "json"))
     print_json(&r, points, count);
   else if (!st)

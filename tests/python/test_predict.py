@@ -85,12 +85,19 @@ def test_the_page_and_the_trace_show_the_kernels(step, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/bin/chromium"), reason="needs Chromium")
-def test_a_browser_shows_the_page(step, tmp_path):
+def test_a_browser_shows_the_pages(step, tmp_path):
     page = tmp_path / "p.html"
-    assert vtpu("predict", step, "-t", "v3-8", "--html", page).returncode == 0
     words = ["/usr/bin/chromium", "--headless", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page]
-    dom = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+
+    def shown():
+        return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+
+    assert vtpu("predict", step, "-t", "v3-8", "--html", page).returncode == 0
+    dom = shown()
     assert dom.count("<rect ") > 5 and dom.count("<circle ") >= 4 and dom.count("<polygon ") == 1
+    assert vtpu("sweep", step, "-t", "v3-8", "--param", "hbm=0.5..4", "--points", "5", "--html", page).returncode == 0
+    dom = shown()
+    assert dom.count("<circle ") == 5 and dom.count("<polyline ") == 1 and "450 GB/s" in dom
 
 
 def test_a_chip_of_ones_own(step, tmp_path):
@@ -102,7 +109,7 @@ def test_a_chip_of_ones_own(step, tmp_path):
     chip.write_text("as v5e, mxu_egde = 256")
     said = vtpu("predict", step, "-t", "v5litepod-8", "--chip", chip)
     assert said.returncode == 1 and "mxu_edge" in said.stderr
-    points = json.loads(vtpu("sweep", step, "-t", "v5litepod-8", "--param", "hbm_bandwidth=0.5..4", "--json").stdout)
+    points = json.loads(vtpu("sweep", step, "-t", "v5litepod-8", "--param", "hbm=0.5..4", "--json").stdout)
     seconds = [p["seconds"] for p in points]
     assert len(points) == 9 and seconds == sorted(seconds, reverse=True) and seconds[0] > seconds[-1]
 
