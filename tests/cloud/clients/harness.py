@@ -22,8 +22,8 @@ def private_mounts():
     return subprocess.run(['unshare', '--mount', '--propagation', 'private', 'true'], capture_output=True, check=False).returncode == 0
 
 
-def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleapis=None):
-    """Runs `inner` in the environment of a new cloud. `guests`: real VMs, in the test's own network namespace.
+def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleapis=None, level=2):
+    """Runs `inner` in the environment of a new cloud. `guests`: real VMs of that level, in the test's own network namespace.
     `googleapis`: an address; `inner` runs under Google's names."""
     if sys.argv[1:] == ['inner']:
         inner()
@@ -50,7 +50,7 @@ def run(inner, venv='venv-clients', guests=False, needs=(), options=(), googleap
         os.execvp(NAMESPACES[0], [*NAMESPACES, sys.executable, script, bin_dir, build_dir, 'namespace'])
     if guests:
         subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
-        options = [*options, '--guests=2', f'--python={os.path.dirname(python)}']
+        options = [*options, f'--guests={level}', f'--python={os.path.dirname(python)}']
     else:
         options = [*options, '--guests=0']
     home = tempfile.mkdtemp(prefix='vtpu-home-')
