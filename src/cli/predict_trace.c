@@ -3,8 +3,11 @@
 // format, which Perfetto and chrome://tracing show. A loop's trips are drawn one behind the other
 // as one: what runs in it takes all their time.
 #include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "cli/cli.h"
@@ -54,12 +57,24 @@ vt_status vt_cli_write_trace(const vt_prediction *prediction, const vt_slice *sl
   return st;
 }
 
+// XProf looks for profiles in plugins/profile/NAME of a folder: these are made if they are missing.
+static void make_folders_of(const char *path) {
+  char folder[PATH_MAX];
+  if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder) return;
+  for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
+    *at = 0;
+    (void)mkdir(folder, 0777); // if that fails, so does writing the file
+    *at = '/';
+  }
+}
+
 vt_status vt_cli_write_xspace(const vt_prediction *prediction, const vt_slice *slice,
                               const char *program, const char *path) {
   vt_text space = {0};
   vt_xspace_run run = {program, program, prediction, 0, prediction->timing.seconds};
   vt_xspace_put_device(&space, slice, 0, 0, &run, 1);
   vt_xspace_put_host(&space, slice->name);
+  make_folders_of(path);
   vt_status st = vt_file_write(path, space.data, space.size);
   vt_text_free(&space);
   return st;

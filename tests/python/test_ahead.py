@@ -140,6 +140,8 @@ def test_trace_shows_programs_on_their_devices(tmp_path):
     device = next(plane for plane in data.planes if plane.name == "/device:TPU:0")
     ops = [event for line in device.lines if line.name == "XLA Ops" for event in line.events]
     assert len(ops) % 3 == 0 and all(dict(e.stats)["bound_by"] for e in ops) and any("fusion" in e.name for e in ops)
+    (steps,) = (list(line.events) for line in device.lines if line.name == "Steps")
+    assert [(e.name, e.duration_ns) for e in steps] == [(str(i), run.duration_ns) for i, run in enumerate(events["/device:TPU:0"])]
     for run in events["/device:TPU:0"]:
         inside = [op for op in ops if run.start_ns - 1 <= op.start_ns and op.end_ns <= run.end_ns + 1]
         assert len(inside) == len(ops) // 3

@@ -280,13 +280,15 @@ def test_predictions_are_near_what_was_published(tpu_only):
 
 
 def test_the_profile_is_one_that_jax_reads(step, tmp_path):
-    path = tmp_path / "p.xplane.pb"
+    path = tmp_path / "plugins" / "profile" / "1" / "p.xplane.pb"
     seconds = json.loads(vtpu("predict", step, "-t", "v3-8", "--json", "--xspace", path).stdout)["seconds"]
     (plane,) = jax.profiler.ProfileData.from_file(str(path)).planes
     lines = {line.name: list(line.events) for line in plane.lines}
     assert plane.name == "/device:TPU:0" and dict(plane.stats)["device_type_string"] == "TPU v3"
     (module,) = lines["XLA Modules"]
     assert module.duration_ns == pytest.approx(seconds * 1e9)
+    (one,) = lines["Steps"]
+    assert one.name == "0" and one.duration_ns == module.duration_ns
     ops = lines["XLA Ops"]
     assert ops and max(e.end_ns for e in ops) <= module.duration_ns * 1.0001
     assert all(dict(e.stats)["times"] >= 1 and dict(e.stats)["bound_by"] for e in ops)
