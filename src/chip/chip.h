@@ -50,6 +50,7 @@ typedef struct vt_slice {
   int32_t chips;
   int32_t dims[3]; // chips along x, y, z
   bool wrap[3];
+  bool twisted; // the links that wrap along the short axes lead to the other half of the long ones
   int32_t chips_per_vm, vms; // vms: hosts of one slice
   int32_t slices;            // copies connected by the data-center network, >= 1
   double usd_per_chip_hour;  // 0: on demand, in the first region of prices.def
@@ -64,8 +65,8 @@ typedef struct vt_place {
 const vt_chip *vt_chip_get(vt_chip_id id);
 
 // A slice by accelerator type ("v3-8", also "v5e-8" for "v5litepod-8", in any case) or topology
-// ("v5e:4x4", "v5e 4x4", "v4:2x2x1"), or several slices connected by the data-center network
-// ("v6e-256 x2").
+// ("v5e:4x4", "v5e 4x4", "v4:2x2x1", "v4:4x4x8_twisted"), or several slices connected by the
+// data-center network ("v6e-256 x2").
 // errors NOT_FOUND: names the nearest types; INVALID_ARGUMENT: dimensions, number of slices
 vt_status vt_slice_from_name(const char *name, vt_slice *out_slice) VT_CHECKED;
 // The rows of slices.def, one by one; false behind the last.

@@ -4,6 +4,7 @@
 //
 //   v5litepod-16, v5e-16, V5E-16, TPU v5e-16   a type, as Cloud TPU offers it
 //   v5e:4x4, v5e 4x4                           a topology: chips along each axis
+//   v4:4x4x8_twisted                           the same as a twisted torus
 //   v6e-256 x2, v5e:4x4 x2                     two such slices
 // The number of slices is separate: "v5e-4x4" could be a topology or four slices, so it is
 // rejected.
@@ -54,6 +55,8 @@ typedef struct name {
   bool topology;
   int32_t slices;
 } name;
+
+static const char twisted_suffix[] = "_twisted";
 
 static bool same(const char *a, const char *b) {
   return !strcmp(a, b);
@@ -127,8 +130,9 @@ static vt_status take_apart(const char *text, name *out) {
                     MOST_SLICES);
   char *end = tidied + strlen(tidied), *cut = strchr(tidied, ':');
   char *blank = strrchr(tidied, ' ');
-  if (!cut && blank && strspn(blank + 1, "0123456789x") == strlen(blank + 1) &&
-      strchr(blank + 1, 'x'))
+  size_t dims = blank ? strspn(blank + 1, "0123456789x") : 0;
+  if (!cut && blank && strchr(blank + 1, 'x') &&
+      (!blank[1 + dims] || same(blank + 1 + dims, twisted_suffix)))
     cut = blank;
   out->topology = cut != NULL;
   if (!cut) cut = strrchr(tidied, '-');
@@ -256,6 +260,33 @@ static vt_status slice_of_type(const char *text, const name *n, vt_slice *out_sl
   return unknown_type(text, n);
 }
 
+// Along which axes the links of a slice go round: of three-dimensional ones along all, once every
+// side is a multiple of 4; of v5e and v6e along those of 16 chips.
+static void set_wraps(const vt_chip *chip, vt_slice *slice) {
+  bool all = chip->network_dims == 3;
+  for (int d = 0; d < 3; d++) all = all && slice->dims[d] % 4 == 0;
+  bool side = chip->id == VT_CHIP_V5E || chip->id == VT_CHIP_V6E;
+  for (int d = 0; d < 3; d++) slice->wrap[d] = all || (side && slice->dims[d] == 16);
+}
+
+// A torus of n x n x 2n or n x 2n x 2n chips, n a multiple of 4, can be twisted.
+static bool can_twist(const vt_slice *slice) {
+  const int32_t *d = slice->dims;
+  return slice->wrap[0] && slice->wrap[1] && slice->wrap[2] && d[2] == 2 * d[0] &&
+         (d[1] == d[0] || d[1] == d[2]);
+}
+
+static vt_status twist(const char *text, const name *n, vt_slice *slice) {
+  if (!can_twist(slice))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "topology \"%s\": twisted are only n x n x 2n and n x 2n x 2n chips of v4, v5p "
+                    "and tpu7x, n a multiple of 4, as in v4:4x4x8_twisted",
+                    text);
+  slice->twisted = true;
+  snprintf(slice->name, sizeof slice->name, "%.11s:%.19s", n->chip, n->size);
+  return VT_OK;
+}
+
 static vt_status slice_of_topology(const char *text, const name *n, vt_slice *out_slice) {
   const vt_chip *chip = chip_by_name(n->chip, false);
   if (!chip)
@@ -265,7 +296,12 @@ static vt_status slice_of_topology(const char *text, const name *n, vt_slice *ou
         "v4, v5e, v5p, v6e, tpu7x",
         text);
   int32_t dims[3];
-  int count = read_dims(n->size, dims);
+  char size[sizeof n->size];
+  snprintf(size, sizeof size, "%s", n->size);
+  char *suffix = strchr(size, '_');
+  bool twisted = suffix && same(suffix, twisted_suffix);
+  if (twisted) *suffix = 0;
+  int count = read_dims(size, dims);
   if (!count || (chip->network_dims == 2 && dims[2] != 1))
     return vt_error(VT_INVALID_ARGUMENT, "topology \"%s\": a %s slice has %d dimensions, as in %s",
                     text, chip->kind, chip->network_dims,
@@ -276,7 +312,7 @@ static vt_status slice_of_topology(const char *text, const name *n, vt_slice *ou
   for (int i = 0; i < SLICE_ROWS; i++) {
     if (the_slices[i].chip != chip->id || memcmp(the_slices[i].dims, dims, sizeof dims)) continue;
     slice_fill(&the_slices[i], out_slice);
-    return VT_OK;
+    return twisted ? twist(text, n, out_slice) : VT_OK;
   }
   int32_t per_vm = chips < 4 ? (int32_t)chips : 4;
   *out_slice = (vt_slice){.chip = chip,
@@ -286,7 +322,8 @@ static vt_status slice_of_topology(const char *text, const name *n, vt_slice *ou
                           .vms = (int32_t)((chips + per_vm - 1) / per_vm),
                           .slices = 1};
   snprintf(out_slice->name, sizeof out_slice->name, "%.11s:%.11s", n->chip, n->size);
-  return VT_OK;
+  set_wraps(chip, out_slice);
+  return twisted ? twist(text, n, out_slice) : VT_OK;
 }
 
 vt_status vt_slice_join(vt_slice *slice, int32_t slices) {

@@ -41,6 +41,9 @@ static void good_names(void **state) {
       {"v3:2x1 x4", "v3:2x1 x4", 16, 4},
       {"v4i:2x2", "v4i:2x2", 4, 1},
       {"v5:2x2x1", "v5p-8", 4, 1},
+      {"v4:4x4x8_twisted", "v4:4x4x8_twisted", 128, 1},
+      {"TPU v4 4x8x8_Twisted x2", "v4:4x8x8_twisted x2", 512, 2},
+      {"tpu7x:12x12x24_twisted", "tpu7x:12x12x24_twisted", 6912, 1},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     vt_slice slice;
@@ -53,6 +56,23 @@ static void good_names(void **state) {
     assert_null(vt_slice_from_name(slice.name, &again));
     assert_string_equal(again.name, slice.name);
     assert_int_equal(vt_slice_devices(&again), rows[i].devices);
+  }
+}
+
+static void links_go_round_where_the_torus_is_closed(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    bool wrap[3], twisted;
+  } rows[] = {{"v4:4x4x8", {1, 1, 1}, false},  {"v4:8x4x12", {1, 1, 1}, false},
+              {"v4:2x4x16", {0, 0, 0}, false}, {"v5e:16x4", {1, 0, 0}, false},
+              {"v6e:8x32", {0, 0, 0}, false},  {"v4:4x4x8_twisted", {1, 1, 1}, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    vt_slice slice;
+    assert_null(vt_slice_from_name(rows[i].name, &slice));
+    for (int d = 0; d < 3; d++)
+      if (slice.wrap[d] != rows[i].wrap[d]) fail_msg("%s, axis %d", rows[i].name, d);
+    assert_int_equal(slice.twisted, rows[i].twisted);
   }
 }
 
@@ -94,6 +114,10 @@ static void misspelt_names(void **state) {
       {":", "unknown topology"},
       {"v4:99999999999x1", "dimensions"},
       {"v4:1024x1024x1024", "chips"},
+      {"v4:4x4x4_twisted", "n x n x 2n"},
+      {"v4:2x2x4_twisted", "n x n x 2n"},
+      {"v5e:4x8_twisted", "n x n x 2n"},
+      {"v4:4x4x8_turned", "dimensions"},
       {"v3-8 x0", "1 to 1024 slices"},
       {"v3-8 x1025", "1 to 1024 slices"},
       {"v3-8 x", "1 to 1024 slices"},
@@ -130,7 +154,8 @@ static void places_of_several_slices(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(good_names), cmocka_unit_test(misspelt_names),
-                                     cmocka_unit_test(places_of_several_slices)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(good_names), cmocka_unit_test(links_go_round_where_the_torus_is_closed),
+      cmocka_unit_test(misspelt_names), cmocka_unit_test(places_of_several_slices)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
