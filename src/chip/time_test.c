@@ -399,6 +399,33 @@ static void lanes_are_dearer_than_rows(void **unused) {
   }
 }
 
+static const char *top(int64_t rows, int64_t columns, int64_t k) {
+  static char text[512];
+  snprintf(
+      text, sizeof text,
+      "module { func.func public @main(%%a: tensor<%lldx%lldxf32>) -> tensor<%lldx%lldxi32> {\n"
+      "%%b, %%c = chlo.top_k(%%a, k = %lld) : tensor<%lldx%lldxf32> -> (tensor<%lldx%lldxf32>, "
+      "tensor<%lldx%lldxi32>)\nreturn %%c : tensor<%lldx%lldxi32> } }\n",
+      (long long)rows, (long long)columns, (long long)rows, (long long)k, (long long)k,
+      (long long)rows, (long long)columns, (long long)rows, (long long)k, (long long)rows,
+      (long long)k, (long long)rows, (long long)k);
+  return text;
+}
+
+// Few are taken one by one, many are sorted.
+static void few_of_many_need_no_sort(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    double last = 0, all = seconds_on(slices[i], top(1024, 4096, 4096));
+    for (int64_t k = 1; k <= 4096; k *= 4) {
+      double now = seconds_on(slices[i], top(1024, 4096, k));
+      assert_true(now >= last && now <= all * 1.0001);
+      last = now;
+    }
+    assert_true(seconds_on(slices[i], top(1024, 4096, 2)) < all / 4);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(more_work_is_never_faster),
@@ -414,6 +441,7 @@ int main(void) {
       cmocka_unit_test(a_twisted_torus_exchanges_faster),
       cmocka_unit_test(rows_by_index_cost_their_words),
       cmocka_unit_test(lanes_are_dearer_than_rows),
+      cmocka_unit_test(few_of_many_need_no_sort),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

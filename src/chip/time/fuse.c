@@ -558,7 +558,29 @@ static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
   }
 }
 
+// How many elements along its dimension are read of a sort's results, if they are the first ones,
+// as of top-k; 0: all.
+static double kept_of(const fusing *f, const vt_op *op) {
+  int64_t kept = 0;
+  if (!op || op->code != VT_OP_SORT) return 0;
+  int64_t dim = vt_attr_i64(op, VT_ATTR_DIMENSION);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    if (f->returned[op->results[i].id]) return 0;
+    for (const use *u = f->uses[op->results[i].id]; u; u = u->next) {
+      if (u->op->code != VT_OP_SLICE || vt_attr_ints(u->op, VT_ATTR_START_INDICES, NULL)[dim])
+        return 0;
+      int64_t limit = vt_attr_ints(u->op, VT_ATTR_LIMIT_INDICES, NULL)[dim];
+      if (limit > kept) kept = limit;
+    }
+  }
+  return (double)kept;
+}
+
 static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
+  double kept = kept_of(f, op);
+  if (kept > 0)
+    return bytes_of(f, &op->results[result]) * kept /
+           (double)op->results[result].type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)];
   if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(f, op->operands[1]);
   if (op->code == VT_OP_SCATTER) {
     uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
@@ -609,7 +631,8 @@ static void run_inside(fusing *f, vt_kernel *kernel) {
 
 static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
   const group *g = &f->groups.data[at];
-  *kernel = (vt_kernel){.kind = g->kind, .root = g->root, .hero = g->hero};
+  *kernel =
+      (vt_kernel){.kind = g->kind, .root = g->root, .hero = g->hero, .kept = kept_of(f, g->hero)};
   for (size_t i = 0; i < g->members.size; i++) {
     vt_array_push_in(f->arena, &kernel->members, g->members.data[i]);
     add_streams(f, kernel, g->members.data[i], at);

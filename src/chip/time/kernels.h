@@ -73,6 +73,7 @@ typedef struct vt_kernel {
   double steps_s;            // of a kernel in a custom call, between the points of its grid
   double moved, first, last; // bytes that it moves, if known: in all, before and after its work
   double ahead_s;            // of the vector unit, while the matrix units wait
+  double kept;               // of a sort: as many along its dimension are read, as of top-k; 0: all
   double streamed;         // bytes from HBM if its operands are not in VMEM, for a product in tiles
   vt_kernel_list **inside; // of control
   uint32_t inside_count;

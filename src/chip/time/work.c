@@ -150,21 +150,54 @@ static double passes_within(double steps, double near) {
   return few * (few + 1) / 2 + (steps - few) * near;
 }
 
+static double cycles_of(const vt_device_model *model, const vector_work *w) {
+  double cycles = fmax(w->arithmetic / model->rates->vector_slots,
+                       w->transcendental / model->rates->transcendentals);
+  cycles = fmax(cycles, fmax(w->loads / LOADS, w->stores / STORES));
+  // A row waits for its sum, and its elements for the row's value.
+  return cycles + w->lanes * model->rates->cross_lane / LANE_UNITS;
+}
+
 // A bitonic sort. Each pass compares the keys and selects each operand; partners in one register
 // come by rotations to both sides, of lanes or of rows, others from their own registers.
-static void count_sort(const vt_device_model *model, const vt_op *op, vector_work *w) {
+static vector_work bitonic_sort(const vt_device_model *model, const vt_op *op, double all) {
   static const double lane_steps = 7, row_steps = 3; // of 128 lanes, 8 rows
   vt_type type = op->operands[0]->type;
   int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
-  double n = (double)type.dims[dim], steps = ceil(log2(fmax(n, 2))), all = 0, compare = 0;
+  double n = (double)type.dims[dim], steps = ceil(log2(fmax(n, 2))), compare = 0;
+  for (const vt_op *c = op->regions[0]->first; c; c = c->next) compare += c->result_count > 0;
+  vector_work w = {.arithmetic =
+                       passes_within(steps, steps) * (compare * registers(model, type) + all)};
+  if (dim == minor_of(model, type, 0))
+    w.lanes = 2 * passes_within(steps, lane_steps) * all;
+  else if (dim == minor_of(model, type, 1))
+    w.arithmetic += 2 * passes_within(steps, row_steps) * all;
+  return w;
+}
+
+// The first few one after the other: the largest of what is left, where it is, what goes with it,
+// and that it is taken.
+static vector_work take_largest(const vt_device_model *model, const vt_op *op, double all,
+                                double kept) {
+  static const double each = 4; // maximum, comparison, minimum of the places, removal
+  vt_type type = op->operands[0]->type;
+  vector_work w = {.arithmetic = kept * (each * registers(model, type) + all)};
+  // Two reductions along the lanes, and the value back to all of them.
+  if (vt_attr_i64(op, VT_ATTR_DIMENSION) == minor_of(model, type, 0))
+    w.lanes = 3 * kept * row_blocks(model, type);
+  return w;
+}
+
+static void count_sort(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
+                       vector_work *w) {
+  double all = 0;
   for (uint32_t i = 0; i < vt_op_own_operands(op); i++)
     all += registers(model, op->operands[i]->type);
-  for (const vt_op *c = op->regions[0]->first; c; c = c->next) compare += c->result_count > 0;
-  w->arithmetic += passes_within(steps, steps) * (compare * registers(model, type) + all);
-  if (dim == minor_of(model, type, 0))
-    w->lanes += 2 * passes_within(steps, lane_steps) * all;
-  else if (dim == minor_of(model, type, 1))
-    w->arithmetic += 2 * passes_within(steps, row_steps) * all;
+  vector_work sort = bitonic_sort(model, op, all);
+  vector_work few = take_largest(model, op, all, kernel->kept);
+  if (kernel->kept > 0 && cycles_of(model, &few) < cycles_of(model, &sort)) sort = few;
+  w->arithmetic += sort.arithmetic;
+  w->lanes += sort.lanes;
 }
 
 static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
@@ -187,7 +220,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
     count_window(model, op, w);
     return;
   case VT_OP_SORT:
-    count_sort(model, op, w);
+    count_sort(model, kernel, op, w);
     return;
   case VT_OP_BROADCAST_IN_DIM:
     count_broadcast(model, op, w);
@@ -261,14 +294,6 @@ static double indexed_rows(const vt_op *op) {
   int64_t at = vt_attr_i64(op, VT_ATTR_INDEX_VECTOR_DIM);
   double each = at < type.rank ? (double)type.dims[at] : 1;
   return (double)vt_type_elements(type) / fmax(each, 1) * (op->code == VT_OP_SCATTER ? 2 : 1);
-}
-
-static double cycles_of(const vt_device_model *model, const vector_work *w) {
-  double cycles = fmax(w->arithmetic / model->rates->vector_slots,
-                       w->transcendental / model->rates->transcendentals);
-  cycles = fmax(cycles, fmax(w->loads / LOADS, w->stores / STORES));
-  // A row waits for its sum, and its elements for the row's value.
-  return cycles + w->lanes * model->rates->cross_lane / LANE_UNITS;
 }
 
 // A kernel in a language of its own, with a grid of steps. Its blocks come while it works.
