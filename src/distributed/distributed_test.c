@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "distributed/metadata.h"
 #include "distributed/peers.h"
 
 // ---- the environment ----------------------------------------------------------------------------
@@ -137,6 +138,57 @@ static void check_row(const join_row *row) {
 static void environments_say_who_this_is(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof join_rows / sizeof *join_rows; i++) check_row(&join_rows[i]);
+}
+
+// ---- the metadata server ------------------------------------------------------------------------
+
+static vt_bytes bytes_of(const char *text) {
+  return (vt_bytes){(const uint8_t *)text, strlen(text)};
+}
+
+static void answers_of_metadata_servers(void **state) {
+  static const struct {
+    const char *answer, *body; // NULL: not one of theirs
+  } rows[] = {
+      {"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n\r\nv4-16", "v4-16"},
+      {"HTTP/1.0 200 OK\r\nserver: x\r\nmetadata-flavor: google\r\n\r\na\r\n\r\nb", "a\r\n\r\nb"},
+      {"HTTP/1.1 200 OK\nMetadata-Flavor: Google\n\n", ""},
+      {"HTTP/1.1 404 Not Found\r\nMetadata-Flavor: Google\r\n\r\nx", NULL},
+      {"HTTP/1.1 200 OK\r\n\r\nthe page of a hotel's network", NULL},
+      {"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx",
+       NULL},
+      {"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n", NULL},
+      {"", NULL},
+  };
+  static const char *const lines = "A: '1'\n B : 'two words' \nnothing\nC:\nA: '2'\nAA: '3'";
+  vt_bytes part;
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_int_equal(vt_metadata_body(bytes_of(rows[i].answer), &part), rows[i].body != NULL);
+    if (!rows[i].body) continue;
+    assert_int_equal(part.size, strlen(rows[i].body));
+    assert_memory_equal(part.data, rows[i].body, part.size);
+  }
+  assert_true(vt_metadata_value(bytes_of(lines), "A", &part));
+  assert_true(part.size == 1 && *part.data == '1');
+  assert_true(vt_metadata_value(bytes_of(lines), "B", &part));
+  assert_true(part.size == 9 && !memcmp(part.data, "two words", 9));
+  assert_true(vt_metadata_value(bytes_of(lines), "C", &part) && part.size == 0);
+  assert_false(vt_metadata_value(bytes_of(lines), "nothing", &part));
+}
+
+static void addresses_of_workers(void **state) {
+  static const char *const rows[][2] = {{"w0:17:10.0.0.1,w1:17:10.0.0.2", "10.0.0.1,10.0.0.2"},
+                                        {"a.b,c.d\n", "a.b,c.d"},
+                                        {"w0:17:fd00::1", "fd00::1"},
+                                        {"", ""}};
+  (void)state;
+  for (size_t i = 0; i < 4; i++) {
+    vt_text text = {0};
+    vt_metadata_addresses(bytes_of(rows[i][0]), &text);
+    assert_string_equal(vt_text_string(&text), rows[i][1]);
+    vt_text_free(&text);
+  }
 }
 
 // ---- processes ----------------------------------------------------------------------------------
@@ -583,6 +635,8 @@ static void a_taken_port_is_an_error(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(environments_say_who_this_is),
+      cmocka_unit_test(answers_of_metadata_servers),
+      cmocka_unit_test(addresses_of_workers),
       cmocka_unit_test(all_messages_arrive),
       cmocka_unit_test(a_death_is_noticed_by_all),
       cmocka_unit_test(a_dead_process_with_children_is_dead),

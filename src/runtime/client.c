@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/outside.h"
+#include "distributed/metadata.h"
 #include "distributed/peers.h"
 #include "host/cpu.h"
 
@@ -28,7 +29,7 @@ vt_memory_kind vt_memory_kind_from_name(const char *name, size_t size) {
 
 // The number of slices of a multislice, as told to a worker; 1 when unset.
 static vt_status slices_of_environment(int32_t *out_slices) {
-  const char *text = getenv("MEGASCALE_NUM_SLICES");
+  const char *text = vt_worker_variable(NULL, "MEGASCALE_NUM_SLICES");
   char *end = NULL;
   *out_slices = 1;
   if (!text || !*text) return VT_OK;
@@ -45,7 +46,7 @@ vt_status vt_slice_from_environment(vt_slice *out_slice) {
   const char *type = NULL, *from = NULL;
   for (size_t i = 0; i < 2 && !type; i++) {
     from = names[i];
-    type = getenv(from);
+    type = vt_worker_variable(NULL, from);
     if (type && !*type) type = NULL;
   }
   if (!type) return vt_slice_from_name("v3-8", out_slice);
@@ -107,11 +108,6 @@ vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) {
 
 // ---- several processes --------------------------------------------------------------------------
 
-static const char *from_environment(void *user, const char *name) {
-  (void)user;
-  return getenv(name);
-}
-
 // What decides the bits of results on this machine. Processes that differ in it do not compute
 // together: values that all of them hold would drift apart.
 static void describe_machine(char *out, size_t size) {
@@ -143,7 +139,7 @@ static vt_status open_crossing(vt_client *client, const vt_join *join, const cha
 vt_status vt_client_join(const vt_slice *slice, const char *version, vt_client **out_client) {
   vt_arena scratch = {0};
   vt_join join;
-  vt_status st = vt_join_read(slice, from_environment, NULL, &scratch, &join);
+  vt_status st = vt_join_read(slice, vt_worker_variable, NULL, &scratch, &join);
   if (!st) st = create(slice, join.count > 1 ? &join : NULL, out_client);
   if (!st && join.count > 1) {
     st = open_crossing(*out_client, &join, version);

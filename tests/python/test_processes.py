@@ -2,6 +2,7 @@
 """Several processes, each with its share of a slice, as on the hosts of a pod: they compute what one process computes, bit
 for bit, and a process that is gone, hangs or runs another program ends the others with its name."""
 
+import http.server
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -239,6 +241,62 @@ def test_two_hosts_whose_link_ends(two_hosts):
     for i, (code, words, errors) in enumerate(job.end()):  # TCP by itself would try for a quarter of an hour
         assert code == 0, f"process {i}: {code}\n{errors[-3000:]}"
         assert f"process {1 - i} (host 10.99.7.{2 - i}" in words[-1]["error"] and "no sign of life" in words[-1]["error"]
+
+
+class Metadata(http.server.ThreadingHTTPServer):
+    """The metadata server of one worker."""
+
+    def __init__(self, attributes):
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                value = attributes.get(self.path.removeprefix("/computeMetadata/v1/instance/attributes/"))
+                good = value is not None and self.headers["Metadata-Flavor"] == "Google"
+                self.send_response(200 if good else 404)
+                self.send_header("Metadata-Flavor", "Google")
+                self.end_headers()
+                self.wfile.write(value.encode() if good else b"")
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Answer)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+WHO = """
+say(local=[d.id for d in jax.local_devices()], slices=sorted({getattr(d, "slice_index", 0) for d in jax.devices()}),
+    sum=float(jax.jit(lambda x: x.sum())(jax.device_put(np.ones(len(jax.devices()), np.float32),
+                                                        NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))))))
+"""
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_the_metadata_server_says_who_is_who(slices):
+    """Nothing in the environment does: it is that of a shell after sudo, or of a container. Two hosts, of one slice or two."""
+    kind = "v4-16" if slices == 1 else "v4-8"
+    hosts, servers = [f"127.0.0.{i + 2}" for i in range(2)], []
+    endpoints = [",".join(f"t1v-{host}:99:{host}" for host in hosts)] * 2 if slices == 1 else hosts
+    for i in range(2):
+        variables = {"ACCELERATOR_TYPE": kind, "WORKER_ID": i if slices == 1 else 0}
+        if slices == 2:
+            variables.update(MEGASCALE_NUM_SLICES=2, MEGASCALE_SLICE_ID=i, MEGASCALE_COORDINATOR_ADDRESS=hosts[0])
+        servers.append(Metadata({"worker-network-endpoints": endpoints[i],
+                                 "tpu-env": "".join(f"{name}: '{value}'\n" for name, value in variables.items())}))
+    port = free_ports(1)[0]
+    unset = ["env", *(word for name in ("VTPU_ACCELERATOR_TYPE", "TPU_PROCESS_ADDRESSES", "CLOUD_TPU_TASK_ID", "MEGASCALE_NUM_SLICES",
+                                        "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") for word in ("-u", name)),
+             f"TPU_PROCESS_PORT={port}"]
+    places = [([*unset, f"GCE_METADATA_HOST=127.0.0.1:{server.server_port}"], "localhost") for server in servers]
+    # JAX says that there is no metadata server where it sees no PCI devices of a TPU.
+    start = START.replace("index, count", "os.environ.pop('TPU_SKIP_MDS_QUERY', None)\nindex, count", 1)
+    try:
+        said = Job("v4-16", WHO, places=places, start=start).said()
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+    local = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert said == [[{"local": local[i], "slices": list(range(slices)), "sum": 8.0}] for i in range(2)]
 
 
 EVERYTHING = """

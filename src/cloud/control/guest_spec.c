@@ -32,11 +32,16 @@ static vt_status add_peers(vt_cloud *cloud, const vt_node *node, vt_worker *w) {
   return vt_rows_end(rows);
 }
 
-// The same for all workers of a node, now and after a restart; it tells nothing of the secret.
+// The same for all workers of a node, or of the nodes of a multislice, now and after a restart; it
+// tells nothing of the secret.
 static void make_cookie(const vt_cloud *cloud, const vt_node *node, vt_worker *w) {
   unsigned char digest[EVP_MAX_MD_SIZE];
-  char text[64];
+  char text[512];
   int n = snprintf(text, sizeof text, "cookie of node %lld", (long long)node->uid);
+  if (*node->queued && json_is_true(json_object_get(node->body, "multisliceNode")))
+    n = snprintf(text, sizeof text, "cookie of multislice %s/%s/%s", node->project, node->zone,
+                 node->queued);
+  if (n >= (int)sizeof text) n = (int)sizeof text - 1;
   HMAC(EVP_sha256(), cloud->secret, (int)strlen(cloud->secret), (const unsigned char *)text,
        (size_t)n, digest, NULL);
   for (size_t i = 0; i < sizeof w->cookie / 2; i++)
