@@ -770,29 +770,6 @@ static void fetch_updates(loops *l, const vt_nest_node *n) {
     fetch(l, byte_offset(l, first, i64_constant(l, at)), 0);
 }
 
-// The larger or smaller of two floats is one instruction where they differ; the rare other cases
-// are behind a branch, as updates of one place wait for each other.
-static LLVMValueRef combine_one(loops *l, vt_emitter *one, const vt_op *body, LLVMValueRef *both) {
-  LLVMBuilderRef b = one->builder;
-  bool is_max = body->code == VT_OP_MAXIMUM, is_min = body->code == VT_OP_MINIMUM;
-  if (one->target.lanes > 1 || !(is_max || is_min) ||
-      !vt_dtype_is_float(body->results[0].type.dtype))
-    return vt_emit_op(one, body, both);
-  LLVMRealPredicate wins = is_max ? LLVMRealOGT : LLVMRealOLT;
-  LLVMValueRef differ = first_lane(l, LLVMBuildFCmp(b, LLVMRealONE, both[0], both[1], ""));
-  LLVMValueRef quick =
-      LLVMBuildSelect(b, LLVMBuildFCmp(b, wins, both[0], both[1], ""), both[0], both[1], "");
-  LLVMBasicBlockRef from = LLVMGetInsertBlock(b), rare = new_block(l, ""), done = new_block(l, "");
-  vt_emit_branch(l->e, differ, done, rare);
-  LLVMPositionBuilderAtEnd(b, rare);
-  LLVMValueRef slow = vt_emit_op(one, body, both);
-  LLVMBuildBr(b, done);
-  LLVMPositionBuilderAtEnd(b, done);
-  LLVMValueRef either = LLVMBuildPhi(b, LLVMTypeOf(quick), "");
-  LLVMAddIncoming(either, (LLVMValueRef[]){quick, slow}, (LLVMBasicBlockRef[]){from, rare}, 2);
-  return either;
-}
-
 // Goes on in a block for updates that change `old`, or may: nothing has to wait for the others.
 // Returns the block behind that.
 static LLVMBasicBlockRef skip_if_settled(loops *l, const vt_op *body, LLVMValueRef old,
@@ -834,7 +811,7 @@ static void combine_update(loops *l, const vt_nest_node *n, const node_state *s,
     LLVMValueRef both[2] = {vt_emit_from_memory(&one, dtype, old),
                             vt_emit_from_memory(&one, dtype, x)};
     if (n->settles) done = skip_if_settled(l, body, both[0], both[1]);
-    x = vt_emit_to_memory(&one, dtype, combine_one(l, &one, body, both));
+    x = vt_emit_to_memory(&one, dtype, vt_emit_op(&one, body, both));
   }
   LLVMSetAlignment(LLVMBuildStore(one.builder, x, to), (unsigned)vt_dtype_bytes(dtype));
   if (!done) return;

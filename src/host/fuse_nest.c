@@ -382,7 +382,9 @@ static bool add_scatter(builder *b, vt_op *op) {
   }
   leave_out(b, op->operands[0]);
   node.narrow = vt_type_bytes(type) <= INT32_MAX;
-  node.far = vt_type_bytes(type) > (op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES);
+  bool sorted = vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0); // the processor sees them coming
+  int64_t near = op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES;
+  node.far = !sorted && vt_type_bytes(type) > near;
   node.settles = settles(op, node.run);
   return add_indexed(b, &node, dense_view(b, type));
 }
