@@ -40,11 +40,11 @@ def segments(reduce):
     return functools.partial(reduce, num_segments=1000), lambda: (floats(MILLION), indices(MILLION, 1000))
 
 
-def at(method, dtype=np.float32, limit=MILLION):
+def at(method, dtype=np.float32, limit=MILLION, count=MILLION):
     def update(x, i, u):
         return getattr(x.at[i], method)(u)
 
-    return update, lambda: (np.zeros(limit, dtype), indices(MILLION, limit), floats(MILLION).astype(dtype))
+    return update, lambda: (np.zeros(limit, dtype), indices(count, limit), floats(count).astype(dtype))
 
 
 def embedding_gradient(table, tokens, back):
@@ -67,6 +67,9 @@ def scattering():
         "at_add_bf16": at("add", jnp.bfloat16),
         "at_add_i32": at("add", np.int32),
         "at_mul": at("multiply"),
+        "at_max_relu": (lambda x, i, u: x.at[i].max(jax.nn.relu(u)), at("max")[1]),
+        "at_add_1000": at("add", count=1000, limit=1000),
+        "take_1000": (lambda x, i: x[i], lambda: (floats(1000), indices(1000, 1000))),
         "at_max_sorted": (lambda x, i, u: x.at[i].max(u, indices_are_sorted=True),
                           lambda: (np.zeros(MILLION, np.float32), np.sort(indices(MILLION, MILLION)), floats(MILLION))),
         "at_add_2d": (lambda x, i, j, u: x.at[i, j].add(u),

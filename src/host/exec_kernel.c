@@ -64,9 +64,20 @@ const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *gr
   return (const vt_kernel *const *)&body->kernel;
 }
 
+static bool needs_code(const vt_group *group) {
+  return group->nest || group->loop || group->source;
+}
+
 vt_status vt_kernels_compile(vt_program *program) {
-  size_t count = program->kernels.size;
-  if (!count) return VT_OK;
+  size_t count = program->kernels.size, generated = 0;
+  for (size_t i = 0; i < count; i++) generated += needs_code(program->kernels.data[i]->group);
+  if (!generated) { // starting the code generator would take longer than all of them
+    for (size_t i = 0; i < count; i++) {
+      kernel_body *body = program->kernels.data[i];
+      body->kernel = vt_kernel_of_op(&program->arena, body->group);
+    }
+    return VT_OK;
+  }
   VT_TRY(vt_jit_create(&program->jit));
   vt_arena scratch = {0};
   const vt_group **groups = VT_NEW_ARRAY(&scratch, const vt_group *, count);

@@ -392,24 +392,28 @@ static void emit_loop(vt_fuser *f, output_list *out, int32_t group) {
                                          .nest = t.nest};
 }
 
-static void emit_single(output_list *out, vt_op *op) {
-  vt_group *g = &out->groups[out->count++];
-  *g = (vt_group){.op_count = 1,
-                  .ops = VT_NEW_ARRAY(out->arena, vt_op *, 1),
-                  .inputs = VT_NEW_ARRAY(out->arena, vt_value *, op->operand_count),
-                  .outputs = VT_NEW_ARRAY(out->arena, vt_value *, op->result_count)};
-  g->ops[0] = op;
+vt_group vt_host_single(vt_arena *arena, vt_op *op) {
+  vt_group g = {.op_count = 1,
+                .ops = VT_NEW_ARRAY(arena, vt_op *, 1),
+                .inputs = VT_NEW_ARRAY(arena, vt_value *, op->operand_count),
+                .outputs = VT_NEW_ARRAY(arena, vt_value *, op->result_count)};
+  g.ops[0] = op;
   for (uint32_t k = 0; k < op->operand_count; k++) {
     bool seen = false;
-    for (uint32_t j = 0; j < g->input_count && !seen; j++) seen = g->inputs[j] == op->operands[k];
-    if (!seen) g->inputs[g->input_count++] = op->operands[k];
-    g->work += vt_type_elements(op->operands[k]->type);
+    for (uint32_t j = 0; j < g.input_count && !seen; j++) seen = g.inputs[j] == op->operands[k];
+    if (!seen) g.inputs[g.input_count++] = op->operands[k];
+    g.work += vt_type_elements(op->operands[k]->type);
   }
   for (uint32_t r = 0; r < op->result_count; r++) {
-    g->outputs[g->output_count++] = &op->results[r];
-    g->work += vt_type_elements(op->results[r].type);
+    g.outputs[g.output_count++] = &op->results[r];
+    g.work += vt_type_elements(op->results[r].type);
   }
-  g->fused = vt_native_supports(op);
+  g.fused = vt_native_supports(op);
+  return g;
+}
+
+static void emit_single(output_list *out, vt_op *op) {
+  out->groups[out->count++] = vt_host_single(out->arena, op);
 }
 
 // An iota needed in memory becomes a loop of its own when it is large enough.

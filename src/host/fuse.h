@@ -53,4 +53,7 @@ typedef struct vt_fuse_options {
 vt_status vt_host_fuse(vt_func *func, const vt_fuse_options *options, vt_arena *arena,
                        vt_group **out_groups, uint32_t *out_count) VT_CHECKED;
 
+// The group of this op alone; fused if it has a precompiled kernel.
+vt_group vt_host_single(vt_arena *arena, vt_op *op);
+
 #endif

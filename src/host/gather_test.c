@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather_test.c - gathers and scatters of single elements inside loops: random programs that
 // compute indices, gather and use the result, compute updates and scatter them, against the
-// evaluator, bit for bit.
+// evaluator, bit for bit: as generated code, and as small programs, which have kernels for these.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "ir/number.h"
-#include "host/host.h"
+#include "host/kernel_move.h"
+#include "host/plan.h"
 #include "import/import.h"
 
 enum { PROGRAMS = 400, PARAMS = 6, MOST_PARTS = 4 };
@@ -326,16 +327,33 @@ static void fill(vt_type type, bool index, int64_t limit, char *data) {
   }
 }
 
-static vt_program *compile(const program *p, bool evaluator) {
+// The ways to run a program: as the evaluator does, as code, and as its size has it.
+enum { EVALUATOR, CODE, BY_SIZE, WAYS };
+
+static vt_program *compile(const program *p, int way) {
   vt_module *module;
   vt_program *made;
   vt_status st = vt_import((vt_bytes){(const uint8_t *)p->text.data, p->text.size}, &module);
   if (st) fail_msg("%s\n%s", vt_status_message(st), p->text.data);
   vt_host_options options = {
-      .device_count = 1, .evaluator_only = evaluator, .compile_all = !evaluator};
+      .device_count = 1, .evaluator_only = way == EVALUATOR, .compile_all = way == CODE};
   st = vt_host_compile(module, &options, &made);
   if (st) fail_msg("%s\n%s", vt_status_message(st), p->text.data);
   return made;
+}
+
+// A small program has kernels for what it gathers and scatters, and no code.
+static void small_has_kernels(const program *p, const vt_program *made) {
+  if (!vt_program_is_small(made)) return;
+  assert_int_equal(vt_program_code_bytes(made), 0);
+  for (uint32_t s = 0; s < made->plan->step_count; s++) {
+    const vt_step *step = &made->plan->steps[s];
+    vt_opcode code = step->op ? step->op->code : VT_OP_INVALID;
+    if ((code == VT_OP_GATHER && vt_gather_supports(step->op)) ||
+        (code == VT_OP_SCATTER && vt_scatter_supports(step->op)))
+      if (strcmp(step->runner, "kernel"))
+        fail_msg("%s by the %s:\n%s", vt_op_short_name(code), step->runner, p->text.data);
+  }
 }
 
 static bool same_element(vt_dtype dtype, const char *a, const char *b, int64_t i) {
@@ -347,8 +365,10 @@ static bool same_element(vt_dtype dtype, const char *a, const char *b, int64_t i
 }
 
 static void check(const program *p) {
-  void *params[PARAMS], *results[2][2] = {{0}};
-  vt_program *programs[2] = {compile(p, true), compile(p, false)};
+  void *params[PARAMS], *results[WAYS][2] = {{0}};
+  vt_program *programs[WAYS];
+  for (int way = 0; way < WAYS; way++) programs[way] = compile(p, way);
+  small_has_kernels(p, programs[BY_SIZE]);
   const vt_func *main = vt_program_module(programs[0])->main;
   for (int i = 0; i < p->params; i++) {
     vt_type type = main->params[i]->type;
@@ -356,24 +376,25 @@ static void check(const program *p) {
     params[i] = vt_host_alloc(vt_type_bytes(type));
     fill(type, index, index ? p->dims[p->indexed[i - 1]] : 0, params[i]);
   }
-  for (int side = 0; side < 2; side++) {
+  for (int way = 0; way < WAYS; way++) {
     for (uint32_t r = 0; r < main->return_count; r++)
-      results[side][r] = vt_host_alloc(vt_type_bytes(main->returns[r]->type));
+      results[way][r] = vt_host_alloc(vt_type_bytes(main->returns[r]->type));
     vt_status st =
-        vt_program_run(programs[side], &(vt_run){.params = params, .results = results[side]});
+        vt_program_run(programs[way], &(vt_run){.params = params, .results = results[way]});
     if (st) fail_msg("%s", vt_status_message(st));
   }
   for (uint32_t r = 0; r < main->return_count; r++) {
     vt_type type = main->returns[r]->type;
     for (int64_t i = 0; i < vt_type_elements(type); i++)
-      if (!same_element(type.dtype, results[0][r], results[1][r], i))
-        fail_msg("result %u, element %lld differs:\n%s", r, (long long)i, p->text.data);
+      for (int way = CODE; way < WAYS; way++)
+        if (!same_element(type.dtype, results[EVALUATOR][r], results[way][r], i))
+          fail_msg("result %u, element %lld differs (%d):\n%s", r, (long long)i, way, p->text.data);
   }
   for (int i = 0; i < p->params; i++) vt_host_free(params[i]);
-  for (int side = 0; side < 2; side++) {
-    for (uint32_t r = 0; r < main->return_count; r++) vt_host_free(results[side][r]);
+  for (int way = 0; way < WAYS; way++) {
+    for (uint32_t r = 0; r < main->return_count; r++) vt_host_free(results[way][r]);
   }
-  for (int side = 0; side < 2; side++) vt_program_destroy(programs[side]);
+  for (int way = 0; way < WAYS; way++) vt_program_destroy(programs[way]);
 }
 
 static void gathers_in_loops(void **state) {

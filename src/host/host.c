@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // host.c - compiling a module: tier, steps, kernels, memory. The pipeline is vt_host_compile.
 //
-// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator without
-// the code generator or a library, whose start-up would cost more than many such runs. The estimate
-// depends on shapes only, so the tier, and with it every bit of the results, is the same in each
-// run.
+// Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator (gathers
+// and scatters on their precompiled kernels) without the code generator or a library, whose
+// start-up would cost more than many such runs. The estimate depends on shapes only, so the tier,
+// and with it every bit of the results, is the same in each run.
 #include <stdlib.h>
 
 #include "base/check.h"

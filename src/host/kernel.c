@@ -202,6 +202,11 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   return k;
 }
 
+vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group) {
+  vt_assert(group->fused && !group->nest && !group->loop && !group->source);
+  return vt_kernel_create(arena, group, NULL, NULL);
+}
+
 void *vt_kernel_code(const vt_kernel *k) {
   return (void *)(uintptr_t)k->code;
 }

@@ -25,6 +25,9 @@ int64_t vt_jit_code_bytes(const vt_jit *jit); // of its object files; accepts NU
 vt_status vt_jit_compile(vt_jit *jit, const vt_group *const *groups, uint32_t count,
                          vt_kernel **out_kernels) VT_CHECKED;
 
+// The same for a fused group of one op, which needs no code; in `arena`.
+vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group);
+
 // Runs on the calling thread's OpenMP team. inputs and outputs as in the group; scratch of the size
 // below, 64-byte aligned, contents arbitrary. A kernel may be run by several threads at once, each
 // with its own scratch.
