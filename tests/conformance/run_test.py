@@ -120,6 +120,17 @@ class Runner(unittest.TestCase):
     self.assertEqual(len(ran[0]), 64)
     self.assertTrue(ran[0] > ran[1] > ran[2] and ran[2])
 
+  def test_platform(self):
+    fake = "class config:\n  values = {}\n  @classmethod\n  def update(cls, name, value): cls.values[name] = value\n"
+    (self.checkout / "jax.py").write_text(fake)
+    (self.checkout / "conftest.py").write_text("import jax\njax.config.update('jax_platform_name', 'cpu')\n")
+    (self.checkout / "tests/one_test.py").write_text(
+        "import jax\ndef test_it(): assert jax.config.values['jax_platform_name'] == ''\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "tests/one_test.py"],
+                          cwd=self.checkout, text=True, capture_output=True,
+                          env=os.environ | dict(VTPU_RECORD=str(self.records.with_name("one")), PYTHONPATH=str(RUN.parent)))
+    self.assertEqual(done.returncode, 0, done.stdout)
+
 
 class Page(unittest.TestCase):
 
