@@ -90,6 +90,19 @@ static bool has_feature(const char *features, const char *name) {
   return strstr(features, name) != NULL;
 }
 
+// AMD's processors gather more slowly than they load elements one by one: searchsorted of 100,000
+// in 1,000,000 takes 3.0 ms with AVX-512's gathers and 1.3 without. No memory of ours is asked for:
+// the code store is locked here.
+static char *tuned(const char *cpu, char *features) {
+  static const char no_gather[] = ",+prefer-no-gather";
+  char text[1 << 13];
+  if (strncmp(cpu, "znver", 5) || strlen(features) + sizeof no_gather > sizeof text)
+    return features;
+  snprintf(text, sizeof text, "%s%s", features, no_gather);
+  LLVMDisposeMessage(features);
+  return LLVMCreateMessage(text);
+}
+
 static void find_target(code_store *s) {
   const char *narrowed = vt_host_narrowed();
   if (narrowed) {
@@ -101,7 +114,7 @@ static void find_target(code_store *s) {
     return;
   }
   s->cpu = LLVMGetHostCPUName();
-  s->features = LLVMGetHostCPUFeatures();
+  s->features = tuned(s->cpu, LLVMGetHostCPUFeatures());
   const char *f = s->features;
   s->target.avx512 = has_feature(f, "+avx512f,") && has_feature(f, "+avx512bw,") &&
                      has_feature(f, "+avx512dq,") && has_feature(f, "+avx512vl,");
