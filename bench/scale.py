@@ -29,8 +29,8 @@ def constant(path, name):
     return int(found[1]) << int(found[2] or 0)
 
 
-WHOLE = constant("eval/collective_part.c", "WHOLE_BYTES")
-SHARE = constant("eval/collective_part.c", "SHARE_BYTES")
+WHOLE = constant("eval/collective.h", "WHOLE_BYTES")
+SHARE = constant("eval/collective.h", "SHARE_BYTES")
 EAGER = constant("runtime/crossing_blocks.c", "EAGER_BYTES")
 PROCESSES_MOST = constant("distributed/join.h", "VT_PROCESSES_MOST")
 

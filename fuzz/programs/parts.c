@@ -22,58 +22,135 @@ typedef struct part {
   vt_status st;
 } part;
 
+typedef struct held { // of an array by one part
+  int64_t at[VT_MAX_RANK];
+  vt_type type;
+} held;
+
 typedef struct cut {
   trial *t;
   int count;
-  vt_tiling *params, *returns; // the same in all compilations
+  bool by_device;           // each part runs the program of one device on its own
+  held **params, **returns; // [i][part], the same in all compilations
+  int32_t part_of[64];
 } cut;
+
+static bool has_manual(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (has_manual(op->regions[r])) return true;
+  }
+  return false;
+}
+
+// What the devices of a part hold together, each a tile of `tiling`, which may be over parts.
+static vt_status find_held(cut *c, const vt_tiling *tiling, int place, held *out) {
+  int64_t at[VT_MAX_RANK], sizes[VT_MAX_RANK], end[VT_MAX_RANK] = {0}, area = 1, covered = 0;
+  int64_t seen[64];
+  int32_t rank = tiling->global.rank, count = 0;
+  for (int32_t i = 0; i < rank; i++) out->at[i] = INT64_MAX, end[i] = 0;
+  for (int32_t d = 0; d < tiling->device_count; d++) {
+    if ((c->by_device ? c->part_of[d] : d) != place) continue;
+    vt_tiling_range(tiling, d, at, sizes);
+    int64_t tile = vt_tiling_is_replicated(tiling) ? 0 : tiling->tile_of_device[d];
+    bool again = false;
+    for (int32_t k = 0; k < count; k++) again = again || seen[k] == tile;
+    seen[count++] = tile;
+    if (!again) covered += vt_type_elements(tiling->shard);
+    for (int32_t i = 0; i < rank; i++) {
+      if (at[i] < out->at[i]) out->at[i] = at[i];
+      if (at[i] + sizes[i] > end[i]) end[i] = at[i] + sizes[i];
+    }
+  }
+  for (int32_t i = 0; i < rank; i++) area *= end[i] -= out->at[i];
+  out->type = vt_type_make(&c->t->arena, tiling->global.dtype, rank, end);
+  return area == covered ? VT_OK : vt_error(VT_UNIMPLEMENTED, "tiles that are no neighbours");
+}
+
+static vt_status find_all_held(cut *c, vt_value *const *values, uint32_t count,
+                               const vt_sharding *const *shardings, held **out) {
+  for (uint32_t i = 0; i < count; i++) {
+    vt_tiling tiling;
+    int32_t devices = c->by_device ? c->t->program.module->num_partitions : c->count;
+    VT_TRY(vt_tiling_make(shardings[i], NULL, 0, values[i]->type, devices, &c->t->arena, &tiling));
+    if (tiling.partials > 1) return vt_error(VT_UNIMPLEMENTED, "values that differ");
+    out[i] = VT_NEW_ARRAY(&c->t->arena, held, c->count);
+    for (int p = 0; p < c->count; p++) VT_TRY(find_held(c, &tiling, p, &out[i][p]));
+  }
+  return VT_OK;
+}
+
+// The shardings of parameters and results: main's, or those of the manual computation that it is.
+static vt_status find_border(cut *c, const vt_module *module, const vt_func *whole) {
+  uint32_t most = whole->param_count + whole->return_count + 1;
+  const vt_sharding **in = VT_NEW_ARRAY(&c->t->arena, const vt_sharding *, most);
+  const vt_sharding **out = VT_NEW_ARRAY(&c->t->arena, const vt_sharding *, most);
+  const vt_op *op = c->by_device ? module->main->first : NULL;
+  for (uint32_t i = 0; i < whole->param_count; i++)
+    in[i] = op                  ? vt_op_attr(op, VT_ATTR_IN_SHARDINGS)->shardings[i]
+            : whole->param_info ? whole->param_info[i].sharding
+                                : NULL;
+  for (uint32_t i = 0; i < whole->return_count; i++)
+    out[i] = op                   ? vt_op_attr(op, VT_ATTR_OUT_SHARDINGS)->shardings[i]
+             : whole->return_info ? whole->return_info[i].sharding
+                                  : NULL;
+  VT_TRY(find_all_held(c, whole->params, whole->param_count, in, c->params));
+  return find_all_held(c, whole->returns, whole->return_count, out, c->returns);
+}
+
+static vt_status cut_over_parts(cut *c, vt_module *module, int only) {
+  int devices = module->num_partitions;
+  const vt_func *whole = module->main;
+  vt_collective_options passes = vt_collectives_default();
+  vt_spmd_inline(module, true);
+  VT_TRY(vt_spmd_annotate(module, devices));
+  if (!c->by_device) {
+    VT_TRY(vt_spmd_by_processes(module, devices, c->part_of, c->count));
+    VT_TRY(find_border(c, module, whole));
+  }
+  int32_t held_by = c->by_device ? devices : c->count;
+  VT_TRY(vt_spmd_partition(module, held_by, &(vt_partition_options){.exact = true}));
+  VT_TRY(vt_collectives_run(module, &passes));
+  if (!only || c->by_device) VT_TRY(vt_spmd_lockstep(module, whole, held_by));
+  if (c->by_device) VT_TRY(find_border(c, module, whole));
+  vt_pass_options optimise = vt_host_passes(true);
+  optimise.as_written = true;
+  VT_TRY(vt_passes_run(module, &optimise));
+  if (c->by_device && !vt_host_part_ready(module))
+    return vt_error(VT_INTERNAL, "passes leave more than one manual computation");
+  return VT_OK;
+}
 
 // Takes the module through all stages. only = 0: all parts in lockstep.
 static vt_status compile(cut *c, int only, vt_program **out) {
   vt_module *module = NULL;
   VT_TRY(vt_import((vt_bytes){(const void *)c->t->text.data, c->t->text.size}, &module));
   int devices = module->num_partitions;
-  int32_t process_of[64];
-  for (int d = 0; d < devices; d++) process_of[d] = d / (devices / c->count);
-  vt_spmd_inline(module, true);
-  vt_status st = vt_spmd_annotate(module, devices);
-  if (!st) st = vt_spmd_by_processes(module, devices, process_of, c->count);
-  const vt_func *whole = module->main;
-  for (uint32_t i = 0; i < whole->param_count && !st; i++)
-    st = vt_tiling_make(whole->param_info ? whole->param_info[i].sharding : NULL, NULL, 0,
-                        whole->params[i]->type, c->count, &c->t->arena, &c->params[i]);
-  for (uint32_t i = 0; i < whole->return_count && !st; i++)
-    st = vt_tiling_make(whole->return_info ? whole->return_info[i].sharding : NULL, NULL, 0,
-                        whole->returns[i]->type, c->count, &c->t->arena, &c->returns[i]);
-  vt_collective_options passes = vt_collectives_default();
-  if (!st) st = vt_spmd_partition(module, c->count, &(vt_partition_options){.exact = true});
-  if (!st) st = vt_collectives_run(module, &passes);
-  if (!st && !only) st = vt_spmd_lockstep(module, whole, c->count);
-  vt_pass_options optimise = vt_host_passes(true);
-  optimise.as_written = true;
-  if (!st) st = vt_passes_run(module, &optimise);
+  vt_status st = cut_over_parts(c, module, only);
   if (st) {
     vt_module_destroy(module);
     return st;
   }
-  return vt_host_compile(
-      module,
-      &(vt_host_options){
-          .device_count = c->count, .only = only, .exact_dots = true, .compile_all = true},
-      out);
+  return vt_host_compile(module,
+                         &(vt_host_options){.device_count = c->by_device ? devices : c->count,
+                                            .only = only,
+                                            .part_of = only && c->by_device ? c->part_of : NULL,
+                                            .exact_dots = true,
+                                            .compile_all = true},
+                         out);
 }
 
 // ---- parts of arrays ----------------------------------------------------------------------------
 
-static void copy_part(const vt_tiling *tiling, int place, vt_tensor whole, void *data, bool in) {
-  int64_t at[VT_MAX_RANK], sizes[VT_MAX_RANK], strides[VT_MAX_RANK];
+static void copy_part(const held *h, vt_tensor whole, void *data, bool in) {
+  int64_t strides[VT_MAX_RANK];
   size_t bytes = vt_dtype_bytes(whole.type.dtype);
-  vt_tiling_range(tiling, place, at, sizes);
   vt_type_strides(whole.type, strides);
-  for (int64_t i = 0; i < vt_type_elements(tiling->shard); i++) {
+  for (int64_t i = 0; i < vt_type_elements(h->type); i++) {
     int64_t rest = i, from = 0;
-    for (int32_t d = whole.type.rank; d-- > 0; rest /= tiling->shard.dims[d])
-      from += (at[d] + rest % tiling->shard.dims[d]) * strides[d];
+    for (int32_t d = whole.type.rank; d-- > 0; rest /= h->type.dims[d])
+      from += (h->at[d] + rest % h->type.dims[d]) * strides[d];
     char *a = (char *)whole.data + (size_t)from * bytes, *b = (char *)data + (size_t)i * bytes;
     memcpy(in ? b : a, in ? a : b, bytes);
   }
@@ -94,11 +171,11 @@ static void feed(cut *c, part *p, int place) {
   p->in = VT_NEW_ARRAY(&c->t->arena, void *, main->param_count + 1);
   p->out = VT_NEW_ARRAY(&c->t->arena, void *, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++) {
-    p->in[i] = vt_host_alloc(vt_type_bytes(c->params[i].shard));
-    copy_part(&c->params[i], place, c->t->args[i], p->in[i], true);
+    p->in[i] = vt_host_alloc(vt_type_bytes(c->params[i][place].type));
+    copy_part(&c->params[i][place], c->t->args[i], p->in[i], true);
   }
   for (uint32_t i = 0; i < main->return_count; i++)
-    p->out[i] = vt_host_alloc(vt_type_bytes(c->returns[i].shard));
+    p->out[i] = vt_host_alloc(vt_type_bytes(c->returns[i][place].type));
 }
 
 static vt_status run_parts(cut *c, part *parts, vt_loopback *all) {
@@ -141,7 +218,7 @@ static verdict compare_parts(cut *c, const part *parts, vt_text *out_why) {
       size_t bytes = (size_t)vt_type_bytes(type);
       vt_tensor whole = {type, vt_arena_push(&c->t->arena, bytes + 64)};
       memcpy(whole.data, c->t->got[i].data, bytes);
-      copy_part(&c->returns[i], p, whole, parts[p].out[i], false);
+      copy_part(&c->returns[i][p], whole, parts[p].out[i], false);
       if (!bytes || !memcmp(whole.data, c->t->got[i].data, bytes)) continue;
       size_t at = 0;
       const uint8_t *a = whole.data, *b = c->t->got[i].data;
@@ -193,8 +270,11 @@ verdict trial_parts(trial *t, int count, bool *out_cut, vt_text *out_why) {
   *out_cut = false;
   if (devices % count || devices > 64 || program_is_open(t->program.module)) return VERDICT_SAME;
   cut c = {.t = t, .count = count};
-  c.params = VT_NEW_ARRAY(&t->arena, vt_tiling, main->param_count + 1);
-  c.returns = VT_NEW_ARRAY(&t->arena, vt_tiling, main->return_count + 1);
+  c.params = VT_NEW_ARRAY(&t->arena, held *, main->param_count + 1);
+  c.returns = VT_NEW_ARRAY(&t->arena, held *, main->return_count + 1);
+  for (int d = 0; d < devices; d++) c.part_of[d] = d / (devices / count);
+  for (uint32_t i = 0; i < t->program.module->func_count; i++)
+    c.by_device = c.by_device || has_manual(t->program.module->funcs[i]);
   vt_status st = run_lockstep(&c);
   if (st && vt_status_code(st) == VT_UNIMPLEMENTED) {
     vt_status_free(st); // it runs whole

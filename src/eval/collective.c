@@ -205,9 +205,8 @@ vt_status vt_collective_fold(const vt_lane_set *s, int64_t width, const int32_t 
   return st;
 }
 
-// The device's result is somebody else's to make.
 static bool is_elsewhere(const vt_lane_set *s, int32_t device) {
-  return s->only >= 0 && device != s->only;
+  return !s->out[device];
 }
 
 // The member that sends, or keeps the sum: the first, or the one that the last operand gives for
@@ -396,7 +395,7 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
   bool outside_gets_zeros =
       op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
-    vt_lane_set s = {op, state, env, k, -1, in, out};
+    vt_lane_set s = {op, state, env, k, in, out};
     for (int32_t d = 0; d < devices; d++)
       if (outside_gets_zeros)
         zero(out[d][k]);

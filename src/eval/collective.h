@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective.h - shared by collective.c (all devices in one run) and collective_part.c (one).
+// collective.h - shared by collective.c (all devices in one run), collective_part.c (one) and
+// collective_devices.c (some).
 #ifndef VT_EVAL_COLLECTIVE_H
 #define VT_EVAL_COLLECTIVE_H
 
@@ -9,6 +10,13 @@ typedef struct vt_group_list {
   int64_t count, width;
   int32_t *members; // [count][width], -1 pads a row at its end; to be freed
 } vt_group_list;
+
+// How processes divide what they give each other.
+enum {
+  WHOLE_BYTES = 1 << 14, // operands up to here are given whole
+  SHARE_BYTES = 1 << 19, // of a share in one piece
+  SHARE = 64             // elements
+};
 
 typedef struct vt_pair {
   int32_t from, to;
@@ -24,9 +32,8 @@ typedef struct vt_lane_set {
   vt_eval_state *state;
   const vt_eval_env *env;
   uint32_t index;
-  int32_t only; // the device whose results are made; -1 = all
   const vt_tensor *const *in;
-  vt_tensor *const *out;
+  vt_tensor *const *out; // NULL rows are somebody else's to make
 } vt_lane_set;
 
 // Rows of device positions; the pairs of a permute.

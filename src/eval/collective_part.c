@@ -13,12 +13,6 @@
 
 #include "eval/collective.h"
 
-enum {
-  WHOLE_BYTES = 1 << 14, // operands up to here are given whole
-  SHARE_BYTES = 1 << 19, // of a share in one piece
-  SHARE = 64             // elements
-};
-
 typedef struct part {
   const vt_op *op;
   vt_eval_state *state;
@@ -128,7 +122,7 @@ static vt_status run_whole(part *p) {
     in[p->others[i]] = theirs;
   }
   for (uint32_t k = 0; k < p->op->result_count; k++) {
-    vt_lane_set set = {p->op, p->state, p->env, k, p->place, in, out};
+    vt_lane_set set = {p->op, p->state, p->env, k, in, out};
     VT_TRY(vt_collective_row(&set, p->member_count, p->members));
   }
   return VT_OK;
@@ -172,7 +166,7 @@ static vt_status fold_share(part *p, uint32_t k, const void *const *theirs) {
     row[k] = (vt_tensor){type, (void *)(uintptr_t)data};
     in[p->members[m]] = row;
   }
-  vt_lane_set set = {p->op, p->state, p->env, k, p->place, in, NULL};
+  vt_lane_set set = {p->op, p->state, p->env, k, in, NULL};
   return vt_collective_fold(&set, p->member_count, p->members,
                             (void *)(uintptr_t)share_of(p, p->out, k, p->mine).data);
 }
@@ -319,7 +313,7 @@ static vt_status use_slices(part *p, uint32_t k, const vt_tensor *slices) {
     row[k] = slices[m];
     in[p->members[m]] = row;
   }
-  vt_lane_set set = {p->op, p->state, p->env, k, p->place, in, NULL};
+  vt_lane_set set = {p->op, p->state, p->env, k, in, NULL};
   return vt_collective_fold(&set, p->member_count, p->members, p->out[k].data);
 }
 

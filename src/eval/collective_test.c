@@ -86,6 +86,80 @@ static size_t expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tens
   return all.bytes;
 }
 
+// ---- some devices of several --------------------------------------------------------------------
+
+typedef struct process {
+  pthread_t thread;
+  const vt_op *op;
+  const int32_t *part_of;
+  vt_loopback_part loopback;
+  const vt_tensor *in[DEVICES]; // NULL: in another process
+  vt_tensor *out[DEVICES];
+  vt_status st;
+} process;
+
+static void *run_process(void *user) {
+  process *p = user;
+  int32_t replicas = p->op->func->module->num_replicas;
+  vt_eval_env env = {.partition_count = DEVICES / replicas, .replica_count = replicas};
+  vt_meetings meetings = {&p->loopback, vt_loopback_meet};
+  p->st = vt_eval_collective_devices(p->op, &env, DEVICES, p->part_of, p->loopback.place, p->in,
+                                     p->out, &meetings);
+  if (p->st) vt_loopback_fail(p->loopback.all);
+  vt_loopback_forget(&p->loopback);
+  return NULL;
+}
+
+static vt_tensor *fresh_results(const vt_op *op, const vt_tensor *like) {
+  vt_tensor *out = calloc(op->result_count, sizeof *out);
+  for (uint32_t r = 0; r < op->result_count; r++) {
+    out[r] = (vt_tensor){like[r].type, tensor_memory(like[r].type)};
+    memset(out[r].data, 0x5a, (size_t)vt_type_bytes(like[r].type));
+  }
+  return out;
+}
+
+static void expect_processes(const vt_op *op, const vt_tensor *const *ins, vt_tensor *const *outs,
+                             const int32_t *part_of, int count, const char *what) {
+  vt_loopback all;
+  process processes[DEVICES] = {0};
+  vt_loopback_open(&all);
+  for (int p = 0; p < count; p++) {
+    processes[p] = (process){.op = op, .part_of = part_of, .loopback = {.all = &all, .place = p}};
+    for (int d = 0; d < DEVICES; d++) {
+      if (part_of[d] != p) continue;
+      processes[p].in[d] = ins[d];
+      processes[p].out[d] = fresh_results(op, outs[d]);
+    }
+    assert_int_equal(pthread_create(&processes[p].thread, NULL, run_process, &processes[p]), 0);
+  }
+  for (int p = 0; p < count; p++) {
+    pthread_join(processes[p].thread, NULL);
+    expect_ok(processes[p].st);
+  }
+  for (int d = 0; d < DEVICES; d++) {
+    vt_tensor *got = processes[part_of[d]].out[d];
+    for (uint32_t r = 0; r < op->result_count; r++) {
+      if (memcmp(got[r].data, outs[d][r].data, (size_t)vt_type_bytes(outs[d][r].type)))
+        fail_msg("%s: device %d of several processes has another result", what, d);
+      free(got[r].data);
+    }
+    free(got);
+  }
+  vt_loopback_close(&all);
+}
+
+// However the devices are divided, they have the bits that all of them together have.
+static void expect_devices(const vt_op *op, const vt_tensor *const *ins, vt_tensor *const *outs,
+                           const char *what) {
+  static const int32_t halves[DEVICES] = {0, 0, 1, 1}, mixed[DEVICES] = {0, 1, 1, 0},
+                       three[DEVICES] = {2, 0, 2, 1}, single[DEVICES] = {0, 1, 2, 3};
+  expect_processes(op, ins, outs, halves, 2, what);
+  expect_processes(op, ins, outs, mixed, 2, what);
+  expect_processes(op, ins, outs, three, 3, what);
+  expect_processes(op, ins, outs, single, 4, what);
+}
+
 // Device d starts with first[d] + 0, 1, 2 ...; want[d] is its result. Frees the bench. Returns the
 // bytes that devices which run alone give each other.
 static size_t expect_all(bench *b, const double *first, int64_t out_size, const double *want,
@@ -102,6 +176,7 @@ static size_t expect_all(bench *b, const double *first, int64_t out_size, const 
   }
   expect_ok(vt_eval_collective(b->op, DEVICES, ins, outs));
   size_t bytes = expect_parts(b->op, ins, outs, what);
+  expect_devices(b->op, ins, outs, what);
   for (int d = 0; d < DEVICES; d++) {
     expect_numbers(out[d], (numbers){out_size, want + d * out_size}, 0, what);
     free(in[d].data);
@@ -543,6 +618,7 @@ static void large_reductions(void **state) {
     }
     expect_ok(vt_eval_collective(op, DEVICES, ins, outs));
     expect_parts(op, ins, outs, "large");
+    expect_devices(op, ins, outs, "large");
     for (int d = 0; d < DEVICES; d++) free(in[d].data), free(out[d].data);
     bench_free(&b);
   }

@@ -65,6 +65,13 @@ vt_status vt_eval_collective_part(const vt_op *op, const vt_eval_env *env, int32
                                   const vt_tensor *operands, vt_tensor *results,
                                   const vt_meetings *meetings) VT_CHECKED;
 
+// One collective for the devices of one process, those with part_of[device] == here; the others run
+// elsewhere. Rows of other devices are NULL. Bits as above. errors of `meetings`, too
+vt_status vt_eval_collective_devices(const vt_op *op, const vt_eval_env *env, int32_t device_count,
+                                     const int32_t *part_of, int32_t here,
+                                     const vt_tensor *const *operands, vt_tensor *const *results,
+                                     const vt_meetings *meetings) VT_CHECKED;
+
 // Runs a function once per device, in lockstep, so that collectives can run: args[device][param].
 // Uses the env's counts but ignores its partition and replica. Control flow that contains
 // collectives must branch alike on all devices.

@@ -137,16 +137,31 @@ static vt_status run_part(const vt_step *step, vt_exec *exec, vt_frame *const *f
                                  step->tensors + step->input_count, exec->run->meetings);
 }
 
+// Some of the other devices do.
+static vt_status run_here(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                          uint32_t count) {
+  const collective_body *body = step->body;
+  const vt_host_options *options = &exec->program->options;
+  vt_assert(count == exec->program->here_count);
+  if (!exec->run->meetings)
+    return vt_error(VT_FAILED_PRECONDITION, "a collective, and no other process is there");
+  for (uint32_t f = 0; f < count; f++) fill_tensors(step, frames[f], body->rows[frames[f]->index]);
+  return vt_eval_collective_devices(step->op, &exec->env, options->device_count, options->part_of,
+                                    options->only - 1, body->operands, body->results,
+                                    exec->run->meetings);
+}
+
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
-  int32_t devices = plan->program->options.device_count;
-  if (plan->program->options.only) {
+  const vt_program *program = plan->program;
+  int32_t devices = program->options.device_count;
+  if (program->options.only && !program->here) {
     step->run = run_part;
     step->runner = "processes";
     plan->collective = true;
     return VT_OK;
   }
   if (plan->frame_count == 1 && devices == 1) return vt_step_eval(plan, step);
-  if (plan->frame_count != (uint32_t)devices)
+  if (plan->frame_count != (program->here ? program->here_count : (uint32_t)devices))
     return vt_step_refuse(step, "a collective outside of a manual region");
   vt_arena *arena = &plan->program->arena;
   collective_body *body = VT_NEW(arena, collective_body);
@@ -155,13 +170,14 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   body->operands = VT_NEW_ARRAY(arena, const vt_tensor *, devices);
   body->results = VT_NEW_ARRAY(arena, vt_tensor *, devices);
   for (int32_t d = 0; d < devices; d++) {
+    if (program->here && program->options.part_of[d] != program->options.only - 1) continue;
     body->rows[d] = VT_NEW_ARRAY(arena, vt_tensor, tensors);
     memcpy(body->rows[d], step->tensors, sizeof(vt_tensor) * tensors);
     body->operands[d] = body->rows[d];
     body->results[d] = body->rows[d] + step->input_count;
   }
-  step->run = run_collective;
-  step->runner = "lockstep";
+  step->run = program->here ? run_here : run_collective;
+  step->runner = program->here ? "processes" : "lockstep";
   step->body = body;
   plan->collective = true;
   return VT_OK;

@@ -34,7 +34,7 @@ static vt_status diverging(const vt_step *step) {
 }
 
 static vt_frame *nested_frame(const vt_plan *plan, const vt_frame *frame) {
-  return &plan->frames[plan->frame_count == 1 ? 0 : frame->index];
+  return &plan->frames[plan->frame_count == 1 ? 0 : frame->place];
 }
 
 static char *scratch_of(const vt_step *step, const vt_frame *frame) {

@@ -11,6 +11,9 @@
 // For a result each needs its own memory: steps update results in place, and the next device would
 // read what the first has written. The first holder in mesh order owns the tile, and its value goes
 // into the array.
+//
+// In a part of a program that is cut over processes (host.h: part_of), devices are those that run
+// here, and an array is the rectangle of their tiles.
 #include <string.h>
 
 #include "host/plan.h"
@@ -27,7 +30,10 @@ typedef struct tile {
 typedef struct manual_body {
   vt_plan *plan;
   uint32_t device_count;
-  tile **inputs; // [input][device]
+  int32_t *position; // [device] among all devices, those of other processes too
+  int64_t *place;    // [device] of the mesh
+  vt_type *arrays;   // the inputs', then the outputs'
+  tile **inputs;     // [input][device]
   tile **outputs;
   uint32_t **owners;      // [output][device]: which device of the group writes the device's tile
   int64_t *input_offsets; // scratch of one device per input, -1 when never copied
@@ -46,11 +52,11 @@ static bool is_manual(const vt_op *op, const char *axis) {
   return false;
 }
 
-// The device's tile of an array of type `global`, cut into tiles of type `local`.
+// Where in an array the device's tile is, one of type `local`.
 static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type global, vt_type local,
                       int64_t device) {
-  tile t = {.whole = vt_type_same_dims(global, local)};
-  if (t.whole) return t;
+  tile t = {0};
+  if (vt_type_same_dims(global, local)) return t;
   int64_t place = vt_mesh_place(sharding->mesh, device);
   for (int32_t d = 0; d < global.rank; d++) {
     int64_t index = 0;
@@ -62,6 +68,17 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
     t.starts[d] = index * local.dims[d];
     t.number = t.number * (local.dims[d] ? global.dims[d] / local.dims[d] : 1) + index;
   }
+  return t;
+}
+
+// How the tile lies in an array of type `global`.
+static void lay_tile(tile *out, vt_type global, vt_type local) {
+  tile t = *out;
+  t.whole = vt_type_same_dims(global, local);
+  if (t.whole) {
+    *out = (tile){.whole = true};
+    return;
+  }
   int32_t cut = 0; // the tile's outermost dimension larger than one; inner ones must be whole
   while (cut < local.rank && local.dims[cut] == 1) cut++;
   t.direct = true;
@@ -72,7 +89,23 @@ static tile find_tile(const vt_op *op, const vt_sharding *sharding, vt_type glob
     t.offset += t.starts[d] * strides[d] * (int64_t)vt_dtype_bytes(global.dtype);
   // Kernels may write whole vectors past the end, which must not reach the next device's tile.
   t.direct &= t.offset % 64 == 0 && vt_type_elements(local) % 64 == 0;
-  return t;
+  *out = t;
+}
+
+// What the devices that run here hold together; tiles then start there.
+static vt_type find_array(vt_arena *arena, vt_type local, uint32_t count, tile *tiles) {
+  int64_t from[VT_MAX_RANK], dims[VT_MAX_RANK];
+  for (int32_t i = 0; i < local.rank; i++) {
+    from[i] = INT64_MAX, dims[i] = 0;
+    for (uint32_t d = 0; d < count; d++)
+      if (tiles[d].starts[i] < from[i]) from[i] = tiles[d].starts[i];
+    for (uint32_t d = 0; d < count; d++) {
+      tiles[d].starts[i] -= from[i];
+      if (tiles[d].starts[i] + local.dims[i] > dims[i])
+        dims[i] = tiles[d].starts[i] + local.dims[i];
+    }
+  }
+  return vt_type_make(arena, local.dtype, local.rank, dims);
 }
 
 static void copy_tile(char *global, char *local, vt_type whole, vt_type part, const tile *t,
@@ -127,8 +160,7 @@ static void enter_device(const vt_step *step, vt_frame *const *frames, uint32_t 
                        : t->direct ? array + t->offset
                                    : scratch + body->input_offsets[i];
     if (!t->whole && !t->direct)
-      copy_tile(array, nested->slots[i], step->inputs[i]->type, plan->func->params[i]->type, t,
-                true);
+      copy_tile(array, nested->slots[i], body->arrays[i], plan->func->params[i]->type, t, true);
   }
   for (uint32_t i = 0; i < plan->result_count; i++) {
     char *array = frame->slots[step->output_slots[i]];
@@ -150,7 +182,8 @@ static void leave_device(const vt_step *step, const manual_body *body, const vt_
     char *local = plan->frames[device].slots[vt_result_slot(plan, i)];
     const tile *t = &body->outputs[i][device];
     if (local != array + t->offset)
-      copy_tile(array, local, step->outputs[i]->type, plan->func->returns[i]->type, t, false);
+      copy_tile(array, local, body->arrays[step->input_count + i], plan->func->returns[i]->type, t,
+                false);
   }
 }
 
@@ -196,14 +229,13 @@ static uint32_t group_of(const vt_op *op, const vt_mesh *mesh, uint32_t device) 
 }
 
 // The first device in the order of the mesh that holds the tile of `device` for its group.
-static uint32_t owner_of(const manual_body *body, const tile *tiles, const vt_mesh *mesh,
-                         uint32_t device) {
-  for (uint32_t place = 0; place < body->device_count; place++) {
-    uint32_t d = mesh && mesh->device_count ? (uint32_t)mesh->device_ids[place] : place;
-    if (body->groups[d] == body->groups[device] && tiles[d].number == tiles[device].number)
-      return d;
-  }
-  return device;
+static uint32_t owner_of(const manual_body *body, const tile *tiles, uint32_t device) {
+  uint32_t owner = device;
+  for (uint32_t d = 0; d < body->device_count; d++)
+    if (body->groups[d] == body->groups[device] && tiles[d].number == tiles[device].number &&
+        body->place[d] < body->place[owner])
+      owner = d;
+  return owner;
 }
 
 static vt_status find_tiles(vt_plan *plan, const vt_step *step, vt_attr_key key, uint32_t count,
@@ -219,8 +251,14 @@ static vt_status find_tiles(vt_plan *plan, const vt_step *step, vt_attr_key key,
       return vt_step_refuse(step, "a sharding without mesh axes");
     tiles[i] = VT_NEW_ARRAY(&plan->program->arena, tile, body->device_count);
     bool copied = !in;
+    for (uint32_t d = 0; d < body->device_count; d++)
+      tiles[i][d] = find_tile(step->op, sharding, global, local, body->position[d]);
+    vt_type array = plan->program->here
+                        ? find_array(&plan->program->arena, local, body->device_count, tiles[i])
+                        : global;
+    body->arrays[in ? i : step->input_count + i] = array;
     for (uint32_t d = 0; d < body->device_count; d++) {
-      tiles[i][d] = find_tile(step->op, sharding, global, local, d);
+      lay_tile(&tiles[i][d], array, local);
       copied |= !tiles[i][d].whole && !tiles[i][d].direct;
     }
     offsets[i] = body->tile_bytes;
@@ -244,7 +282,7 @@ static vt_status prepare_manual(vt_plan *plan, vt_step *step) {
   for (uint32_t i = 0; i < step->output_count; i++) {
     body->owners[i] = VT_NEW_ARRAY(arena, uint32_t, body->device_count);
     for (uint32_t d = 0; d < body->device_count; d++)
-      body->owners[i][d] = owner_of(body, body->outputs[i], mesh_of(step->op), d);
+      body->owners[i][d] = owner_of(body, body->outputs[i], d);
   }
   body->memory_offset = body->tile_bytes;
   body->tile_bytes += (body->plan->temp_bytes + 63) & ~(int64_t)63;
@@ -256,13 +294,24 @@ vt_status vt_step_manual(vt_plan *plan, vt_step *step) {
   vt_arena *arena = &plan->program->arena;
   const vt_op *op = step->op;
   const vt_mesh *mesh = mesh_of(op);
-  uint32_t devices = (uint32_t)plan->program->options.device_count;
+  const vt_program *program = plan->program;
+  uint32_t all = (uint32_t)program->options.device_count;
+  uint32_t devices = program->here ? program->here_count : all;
   manual_body *body = step->body = VT_NEW(arena, manual_body);
   body->device_count = devices;
+  body->arrays = VT_NEW_ARRAY(arena, vt_type, step->input_count + step->output_count + 1);
+  body->position = VT_NEW_ARRAY(arena, int32_t, devices);
+  body->place = VT_NEW_ARRAY(arena, int64_t, devices);
+  for (uint32_t d = 0; d < devices; d++) {
+    body->position[d] = program->here ? program->here[d] : (int32_t)d;
+    body->place[d] = mesh ? vt_mesh_place(mesh, body->position[d]) : body->position[d];
+  }
   int64_t mesh_size = 1;
   for (uint32_t a = 0; mesh && a < mesh->axis_count; a++) mesh_size *= mesh->axes[a].size;
-  if (mesh && mesh_size != devices)
+  if (mesh && mesh_size != all)
     return vt_step_refuse(step, "a mesh of another size than the program's devices");
+  if (program->here && plan->frame_count > 1)
+    return vt_step_refuse(step, "inside of another one, over processes");
   VT_TRY(vt_plan_build(plan->program, op->regions[0], VT_PLAN_REGION, devices, &body->plan));
   body->groups = VT_NEW_ARRAY(arena, uint32_t, devices);
   body->nested = VT_NEW_ARRAY(arena, vt_frame *, devices);

@@ -92,9 +92,18 @@ vt_pass_options vt_host_passes(bool exact_dots) {
                            .min_bf16_depth = vt_host_min_bf16_depth()};
 }
 
+// The devices that run here.
+static void find_here(vt_program *program) {
+  const vt_host_options *options = &program->options;
+  program->here = VT_NEW_ARRAY(&program->arena, int32_t, options->device_count);
+  for (int32_t d = 0; d < options->device_count; d++)
+    if (options->part_of[d] == options->only - 1) program->here[program->here_count++] = d;
+}
+
 static vt_status plan_program(void *user) {
   vt_program *program = user;
   const vt_host_options *options = &program->options;
+  if (options->part_of) find_here(program);
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
@@ -110,6 +119,20 @@ static vt_status plan_program(void *user) {
     VT_TRY(vt_plan_memory(plan));
   }
   return VT_OK;
+}
+
+bool vt_host_part_ready(const vt_module *module) {
+  const vt_func *main = module->main;
+  const vt_op *op = main->first;
+  if (!op) return !main->return_count; // nothing to compute
+  if (op->next || op->code != VT_OP_MANUAL_COMPUTATION || op->capture_count ||
+      op->operand_count != main->param_count || op->result_count != main->return_count)
+    return false;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i] != main->params[i]) return false;
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (main->returns[i] != &op->results[i]) return false;
+  return true;
 }
 
 vt_status vt_host_compile(vt_module *module, const vt_host_options *options,

@@ -16,8 +16,12 @@ typedef struct vt_program vt_program;
 typedef struct vt_host_options {
   int32_t device_count; // positions of the device assignment (num_partitions), >= 1
   // Not 0: the program is that of one of these devices, at this position plus one; the others run
-  // in other processes. Manual regions are not possible then.
+  // in other processes. Manual regions are not possible then, but with part_of.
   int32_t only;
+  // By device, borrowed: `only` is the number of a part plus one, and the program's main is one
+  // manual computation, which runs for the devices of that part (vt_host_part_ready). Its
+  // parameters and results are what these hold together: of whole arrays the least rectangle.
+  const int32_t *part_of;
   bool exact_dots; // DEFAULT precision means f32 (else: operands rounded to bf16, f32 accumulation)
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
   // generated code and libraries also for programs too small to be worth it (tests)
@@ -33,6 +37,9 @@ vt_pass_options vt_host_passes(bool exact_dots);
 vt_status vt_host_compile(vt_module *module, const vt_host_options *options,
                           vt_program **out_program) VT_CHECKED;
 void vt_program_destroy(vt_program *program); // accepts NULL
+
+// Whether an optimised module can run with part_of: main is still one manual computation.
+bool vt_host_part_ready(const vt_module *module);
 
 const vt_module *vt_program_module(const vt_program *program);
 // of machine code made for this program

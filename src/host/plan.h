@@ -39,8 +39,9 @@ typedef struct vt_kept {
 } vt_kept;
 
 typedef struct vt_frame {
-  char **slots;  // addresses by slot number
-  int32_t index; // device, 0 in the whole program
+  char **slots;   // addresses by slot number
+  uint32_t place; // among the frames of its plan
+  int32_t index;  // device, 0 in the whole program
 } vt_frame;
 
 // Runs a step for `count` frames of its plan.
@@ -117,6 +118,8 @@ struct vt_program {
   vt_module *module;
   vt_host_options options;
   vt_plan *plan;
+  uint32_t here_count;  // options.part_of: the devices that run here
+  int32_t *here;        // [here_count] positions; NULL: all devices, or one
   bool small;           // evaluator only, no team of threads
   bool without_kernels; // each op a step of its own
   bool timed;           // VTPU_LOG=debug

@@ -439,9 +439,11 @@ static void set_slots(planner *p) {
     vt_assert_each(i, step->output_count, step->output_slots[i] < slots);
   }
   plan->frames = VT_NEW_ARRAY(arena, vt_frame, plan->frame_count);
-  int32_t only = plan->program->options.only;
+  const vt_program *program = plan->program;
+  int32_t only = program->options.only;
   for (uint32_t f = 0; f < plan->frame_count; f++) {
-    plan->frames[f].index = only ? only - 1 : (int32_t)f;
+    plan->frames[f].place = f;
+    plan->frames[f].index = program->here ? program->here[f] : only ? only - 1 : (int32_t)f;
     plan->frames[f].slots = VT_NEW_ARRAY(arena, char *, slots);
   }
 }

@@ -262,10 +262,15 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(vt_executable_cut(executable, module));
   // values that differ between devices -> an extra dimension
   if (executable->parts == 1) VT_TRY(vt_io_expand_partials(executable, *module));
-  host.device_count = executable->parts > 1 ? executable->parts : info->partitions;
+  bool by_part = executable->parts > 1 && !executable->manual;
+  host.device_count = by_part ? executable->parts : info->partitions;
   host.only = executable->part;
+  host.part_of = executable->part_of;
   // the module -> an optimised one with the same results (passes/pipeline.def)
   if (!executable->unexecuted) VT_TRY(optimise(&host, *module));
+  if (host.part_of && !executable->unexecuted && !vt_host_part_ready(*module))
+    return vt_error(VT_INTERNAL, "%s is cut over processes, but does not run so; VTPU_SPLIT=1",
+                    info->name);
   // the module -> the least HBM that it needs; more than a core has is an error
   VT_TRY(vt_executable_account(executable, *module));
   // the module -> time on the chip

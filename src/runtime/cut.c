@@ -6,6 +6,8 @@
 // a program over this process's devices alone, and collectives are where processes meet
 // (crossing_blocks.c). One process that is told to cut (VTPU_SPLIT) runs all parts in lockstep: the
 // same sums in the same order, so the same bits.
+// A program with manual computations says what each device does: it becomes the program of one
+// device, and a process runs its own devices in lockstep.
 // What cannot be cut runs gathered (crossing.c). All processes decide alike: program, options and
 // devices decide, nothing else.
 #include "runtime/runtime_internal.h"
@@ -14,6 +16,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "eval/eval.h"
 #include "import/import.h"
 #include "mosaic/mosaic.h"
 #include "spmd/spmd.h"
@@ -43,11 +46,16 @@ static void find_parts(cutting *c) {
 }
 
 static bool may_be_cut(const vt_executable *executable) {
-  const vt_executable_info *info = &executable->info;
   const vt_executable_options *options = &executable->options;
-  return executable->split.count > 1 && info->partitions > 1 && info->replicas == 1 &&
-         !executable->own && !options->alone && !options->all && !executable->transfers &&
-         !executable->manual;
+  return executable->split.count > 1 && executable->info.partitions > 1 && !options->alone &&
+         !options->all;
+}
+
+static vt_status check_kind(const vt_executable *executable) {
+  if (executable->info.replicas > 1) return vt_error(VT_UNIMPLEMENTED, "replicas");
+  if (executable->transfers) return vt_error(VT_UNIMPLEMENTED, "host callbacks");
+  if (executable->own) return vt_error(VT_UNIMPLEMENTED, "arguments that differ between devices");
+  return VT_OK;
 }
 
 // ---- the border ---------------------------------------------------------------------------------
@@ -91,6 +99,31 @@ static bool fits_tile(cutting *c, const vt_io *io, const vt_sharding *sharding, 
          (!bytes || (!memcmp(offset, at, bytes) && !memcmp(dims, sizes, bytes)));
 }
 
+// The same, where the program is that of one device.
+static bool fits_devices(cutting *c, const vt_io *io, const vt_sharding *sharding, int32_t part) {
+  int64_t offset[VT_MAX_RANK], dims[VT_MAX_RANK], at[VT_MAX_RANK], sizes[VT_MAX_RANK];
+  int32_t devices = c->executable->info.partitions, rank = io->type.rank;
+  vt_tiling tiling;
+  vt_status st = vt_tiling_make(sharding, NULL, 0, io->type, devices, &c->scratch, &tiling);
+  if (st) {
+    vt_status_free(st);
+    return false;
+  }
+  for (int32_t d = 0; d < devices; d++) {
+    if (c->part_of[d] != part) continue;
+    vt_tiling_range(&tiling, d, at, sizes);
+    for (int32_t i = 0; i < rank; i++)
+      if (sizes[i] != io->shard.dims[i] || at[i] != (io->offsets ? io->offsets[d * rank + i] : 0))
+        return false;
+  }
+  return find_rectangle(c, io, part, offset, dims);
+}
+
+static bool fits(cutting *c, const vt_io *io, const vt_sharding *sharding, int32_t part) {
+  return c->executable->manual ? fits_devices(c, io, sharding, part)
+                               : fits_tile(c, io, sharding, part);
+}
+
 static vt_status check_border(cutting *c, const char *what, const vt_io *ios,
                               const vt_io_info *info, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
@@ -99,7 +132,7 @@ static vt_status check_border(cutting *c, const char *what, const vt_io *ios,
       return vt_error(VT_UNIMPLEMENTED, "%s %u lies on one device, or differs between them", what,
                       i);
     for (int32_t part = 0; part < c->count; part++)
-      if (!fits_tile(c, io, info ? info[i].sharding : NULL, part))
+      if (!fits(c, io, info ? info[i].sharding : NULL, part))
         return vt_error(VT_UNIMPLEMENTED, "%s %u: the tiles of a process are not neighbours", what,
                         i);
   }
@@ -126,14 +159,87 @@ static void make_local(cutting *c, vt_io *io) {
 
 // ---- the program --------------------------------------------------------------------------------
 
+static vt_status read_program(const cutting *c, vt_module **out) {
+  const vt_executable *executable = c->executable;
+  VT_TRY(vt_import(executable->info.program, out));
+  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology};
+  VT_TRY(vt_mosaic_attach(*out, &kernels));
+  (*out)->num_replicas = 1;
+  (*out)->num_partitions = executable->info.partitions;
+  return VT_OK;
+}
+
+// Results that differ between devices under one sharding are several values.
+static vt_status check_partials(cutting *c) {
+  const vt_executable *executable = c->executable;
+  const vt_executable_info *info = &executable->info;
+  vt_tiling *params = VT_NEW_ARRAY(&c->scratch, vt_tiling, info->param_count + 1);
+  vt_tiling *results = VT_NEW_ARRAY(&c->scratch, vt_tiling, info->result_count + 1);
+  if (info->param_count)
+    memcpy(params, executable->param_tilings, sizeof *params * info->param_count);
+  if (info->result_count)
+    memcpy(results, executable->result_tilings, sizeof *results * info->result_count);
+  VT_TRY(read_program(c, &c->module));
+  VT_TRY(vt_spmd_whole_tiles(c->module));
+  vt_status st = vt_spmd_expand_partials(c->module, info->partitions, &c->scratch, params, results);
+  vt_module_destroy(c->module);
+  c->module = NULL;
+  VT_TRY(st);
+  for (uint32_t i = 0; i < info->result_count; i++)
+    if (results[i].partials > 1)
+      return vt_error(VT_UNIMPLEMENTED, "result %u may differ between devices that hold it", i);
+  return VT_OK;
+}
+
+static bool has_meeting_kernel(const vt_func *func) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (op->code == VT_OP_CUSTOM_CALL && vt_eval_meets_devices(op)) return true;
+    for (uint32_t r = 0; r < op->region_count; r++)
+      if (has_meeting_kernel(op->regions[r])) return true;
+  }
+  return false;
+}
+
+static vt_status check_kernels(const vt_module *module) {
+  for (uint32_t i = 0; i < module->func_count; i++)
+    if (has_meeting_kernel(module->funcs[i]))
+      return vt_error(VT_UNIMPLEMENTED, "a kernel in which devices meet");
+  return VT_OK;
+}
+
+// What the manual computation that the program has become says of the border.
+static vt_status check_wrapper(cutting *c) {
+  const vt_executable_info *info = &c->executable->info;
+  const vt_op *op = c->module->main->first;
+  const vt_attr *in = vt_op_attr(op, VT_ATTR_IN_SHARDINGS),
+                *out = vt_op_attr(op, VT_ATTR_OUT_SHARDINGS);
+  vt_io_info *params = VT_NEW_ARRAY(&c->scratch, vt_io_info, info->param_count + 1);
+  vt_io_info *results = VT_NEW_ARRAY(&c->scratch, vt_io_info, info->result_count + 1);
+  for (uint32_t i = 0; i < info->param_count; i++) params[i].sharding = in->shardings[i];
+  for (uint32_t i = 0; i < info->result_count; i++) results[i].sharding = out->shardings[i];
+  VT_TRY(check_border(c, "parameter", info->params, params, info->param_count));
+  return check_border(c, "result", info->results, results, info->result_count);
+}
+
+static vt_status make_program_of_devices(cutting *c) {
+  vt_executable *executable = c->executable;
+  int32_t devices = executable->info.partitions;
+  VT_TRY(check_partials(c));
+  VT_TRY(read_program(c, &c->module));
+  VT_TRY(check_kernels(c->module));
+  VT_TRY(vt_spmd_whole_tiles(c->module));
+  const vt_func *whole = c->module->main;
+  VT_TRY(vt_partition_for(c->module, devices, &(vt_partition_options){.exact = true}));
+  VT_TRY(vt_executable_collectives(executable, c->module));
+  VT_TRY(vt_spmd_lockstep(c->module, whole, devices));
+  return check_wrapper(c);
+}
+
 static vt_status make_program(cutting *c) {
   vt_executable *executable = c->executable;
   const vt_executable_info *info = &executable->info;
-  VT_TRY(vt_import(info->program, &c->module));
-  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology};
-  VT_TRY(vt_mosaic_attach(c->module, &kernels));
-  c->module->num_replicas = 1;
-  c->module->num_partitions = info->partitions;
+  if (executable->manual) return make_program_of_devices(c);
+  VT_TRY(read_program(c, &c->module));
   vt_spmd_inline(c->module, true);
   VT_TRY(vt_spmd_annotate(c->module, info->partitions));
   VT_TRY(vt_spmd_by_processes(c->module, info->partitions, c->part_of, c->count));
@@ -155,6 +261,9 @@ static void use_program(cutting *c, vt_module **module) {
   info->fingerprint = vt_hash_u64((uint64_t)c->count, info->fingerprint);
   if (c->mine < 0) return;
   executable->part = c->mine + 1;
+  if (executable->manual)
+    executable->part_of = (const int32_t *)vt_arena_copy(
+        &executable->arena, c->part_of, sizeof *c->part_of * (size_t)info->partitions);
   vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
   for (uint32_t i = 0; i < info->param_count; i++) make_local(c, &params[i]);
   for (uint32_t i = 0; i < info->result_count; i++) make_local(c, &results[i]);
@@ -167,7 +276,8 @@ vt_status vt_executable_cut(vt_executable *executable, vt_module **module) {
   find_parts(&c);
   vt_status st = VT_OK;
   if (c.count > 1) {
-    st = make_program(&c);
+    st = check_kind(executable);
+    if (!st) st = make_program(&c);
     if (!st) use_program(&c, module);
   }
   if (st && vt_status_code(st) != VT_RESOURCE_EXHAUSTED) {

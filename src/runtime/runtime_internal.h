@@ -159,6 +159,9 @@ struct vt_executable {
   vt_split split;
   int32_t parts; // that the program is cut into; 1 = it is whole
   int32_t part;  // the one that runs here, plus one; 0 = all do
+  // By device, of a program cut into parts of which each runs the program of one device on its own;
+  // NULL: on what they hold together.
+  const int32_t *part_of;
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
   const bool *own;             // of this one; NULL = none
@@ -286,7 +289,7 @@ void vt_split_copy(const vt_split *split, int32_t device_count, vt_arena *arena,
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
 // The devices among which the work of its module is divided.
 static inline int32_t vt_executable_share(const vt_executable *executable) {
-  int32_t parts = executable->part ? executable->parts : 1;
+  int32_t parts = executable->part && !executable->part_of ? executable->parts : 1;
   return executable->info.partitions / parts;
 }
 void vt_executable_sums(vt_executable_info *info); // of arguments, results and what they share

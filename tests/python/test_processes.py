@@ -142,6 +142,89 @@ def test_losses_are_those_of_one_process(slice_name, model, cut):
     assert all(words == alone[0] for words in together)
 
 
+MANUAL = """
+import hashlib
+from jax import lax
+devices = len(jax.devices())
+mesh = Mesh(np.array(jax.devices()).reshape(devices // 2, 2), ("x", "y"))
+def put(value, spec):
+    return jax.make_array_from_callback(value.shape, NamedSharding(mesh, spec), lambda at: value[at])
+rng = np.random.default_rng(1)
+a = rng.standard_normal((devices * 4, 96), dtype=np.float32)
+w = rng.standard_normal((96, 64), dtype=np.float32)
+said = {}
+def see(name, tree):
+    said[name] = [[str(s.index), hashlib.sha1(np.asarray(s.data).tobytes()).hexdigest()] for leaf in jax.tree.leaves(tree) for s in leaf.addressable_shards]
+def run(name, body, in_specs, out_specs, *args, **options):
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)
+    see(name, jax.jit(mapped)(*[put(x, s) for x, s in zip(args, in_specs)]))
+both = P(("x", "y"))
+n = devices // 2
+run("sums", lambda v: (lax.psum(v, ("x", "y")), lax.psum(v, "x"), lax.psum(v, "y"), lax.pmax(v, "x")), (both,), (P(), P("y"), P("x"), P("y")), a)
+run("large sum", lambda v: lax.psum(jnp.tile(v, (256, 9)) * lax.axis_index("x"), ("x", "y")), (both,), P(), a)
+run("large rows", lambda v: (lax.psum(jnp.tile(v, (64, 8)), "x"), lax.psum(jnp.tile(v, (64, 8)), "y")), (both,), (P("y"), P("x")), a)
+run("gather", lambda v: (lax.all_gather(v, "x", tiled=True), lax.all_gather(v, "y", axis=1)), (both,), (P("y"), P("x")), a, check_vma=False)
+run("scatter", lambda v: lax.psum_scatter(jnp.tile(v, (n, 1)), "x", tiled=True), (both,), both, a)
+run("all to all", lambda v: lax.all_to_all(jnp.tile(v, (n, 1)), "x", 0, 1, tiled=True), (both,), both, a)
+run("permute", lambda v: lax.ppermute(v, "x", [(i, (i + 1) % n) for i in range(n - 1)]), (both,), both, a)
+run("index", lambda v: v + lax.axis_index("x") * 10 + lax.axis_index("y"), (both,), both, a)
+def loop(v):
+    step = lambda i, c: lax.cond(i % 2 == 0, lambda: lax.ppermute(c, "x", [(k, (k + 1) % n) for k in range(n)]) * 0.5, lambda: c + lax.pmean(c, "y"))
+    return lax.fori_loop(0, 5, step, v)
+run("loop", loop, (both,), both, a)
+def auto(v, w):
+    return lax.psum(v @ w, "x")
+partly = jax.shard_map(auto, mesh=mesh, in_specs=(P("x"), P()), out_specs=P(), axis_names={"x"})
+see("partly manual", jax.jit(partly)(put(a, P("x", "y")), put(w, P(None, "y"))))
+def train(w, a):
+    def loss(w, a):
+        return lax.pmean(jnp.mean(jnp.tanh(a @ w) ** 2), ("x", "y"))
+    grad = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(P(), both), out_specs=P())(w, a)
+    return w - 0.1 * grad * jnp.sqrt(jnp.sum(grad * grad))
+step, w = jax.jit(train, donate_argnums=0), put(w, P())
+for _ in range(3):
+    w = step(w, put(a, both))
+see("train", w)
+say(**said)
+"""
+
+
+@pytest.mark.parametrize("slice_name", ["v4-16", "v3-8"])
+def test_manual_computations_are_cut(slice_name):
+    """Their collectives add in the order of devices: the bits are those of one process, cut into as many parts or whole."""
+    parts = SLICES[slice_name][0]
+    whole = Job(slice_name, MANUAL, count=1).said()[0][0]
+    alone = Job(slice_name, MANUAL, count=1, VTPU_SPLIT=parts).said()[0][0]
+    ended = Job(slice_name, MANUAL, VTPU_LOG="info").end()
+    for code, words, errors in ended:
+        assert code == 0, errors[-3000:]
+        assert "runs whole in each process" not in errors, errors[-3000:]
+        for name, shards in words[0].items():
+            assert all(shard in alone[name] for shard in shards), name
+            assert name in ("partly manual", "train") or all(shard in whole[name] for shard in shards), name
+
+
+DIFFERING = """
+mesh = Mesh(np.array(jax.devices()), ("x",))
+d = len(jax.devices())
+x = jax.make_array_from_callback((d,), NamedSharding(mesh, P("x")), lambda at: np.arange(d, dtype=np.float32)[at])
+y = jax.jit(jax.shard_map(lambda v: v[0] * 2 + 1, mesh=mesh, in_specs=P("x"), out_specs=P(), check_vma=False))(x)
+z = jax.jit(jax.shard_map(lambda v, y: v + y, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"), check_vma=False))(x, y)
+for shard in z.addressable_shards:
+    np.testing.assert_array_equal(shard.data, np.arange(d, dtype=np.float32)[shard.index] * 3 + 1)
+jax.jit(jax.shard_map(lambda v: None, mesh=mesh, in_specs=P("x"), out_specs=None))(x)
+three = jax.jit(jax.shard_map(lambda: jnp.zeros(4) + 3, mesh=mesh, in_specs=(), out_specs=P("x")))()
+assert all((np.asarray(shard.data) == 3).all() for shard in three.addressable_shards)
+say(done=True)
+"""
+
+
+def test_each_device_keeps_its_own_value():
+    """Where the program says that all hold the same: such values are not cut, and whoever reads them is not either."""
+    for words in Job("v3-8", DIFFERING).said():
+        assert words[0]["done"]
+
+
 class TwoHosts:
     """Two network namespaces with a link that delays packets and loses some."""
 
@@ -376,8 +459,10 @@ say(seen=sorted(seen), local=sorted(d.id for d in jax.local_devices()))
 
 
 def test_callbacks_run_where_their_device_is():
-    for words in Job("v3-8", CALLBACKS).said():
+    for code, words, errors in Job("v3-8", CALLBACKS, VTPU_LOG="info").end():
+        assert code == 0, errors[-3000:]
         assert words[0]["seen"] == words[0]["local"]
+        assert "runs whole in each process: host callbacks" in errors
 
 
 CHECKPOINT = """
