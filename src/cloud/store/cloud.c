@@ -18,6 +18,16 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+// A daemon that was just killed, or a process of its, may hold the lock for a moment.
+static bool lock_soon(int fd) {
+  const struct timespec pause = {.tv_nsec = 50000000};
+  for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+    if (errno != EWOULDBLOCK || tries == 60) return false;
+    nanosleep(&pause, NULL);
+  }
+  return true;
+}
+
 vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   char path[512], text[32] = "";
   *out_lock = -1;
@@ -27,7 +37,7 @@ vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) {
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return vt_error(VT_UNAVAILABLE, "%s: %s", path, strerror(errno));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_soon(fd)) {
     int error = errno;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;

@@ -106,7 +106,8 @@ typedef struct vt_cloud {
 } vt_cloud;
 
 // Takes a state folder for this process until the descriptor is closed or the process ends in any
-// way. errors UNAVAILABLE: another process has it; the message says which.
+// way; waits 3 s for one that is just ending. errors UNAVAILABLE: another process has it; the
+// message says which.
 vt_status vt_cloud_lock_state(const char *state_dir, int *out_lock) VT_CHECKED;
 
 // Nanoseconds since 1970. Never goes back and runs at the rate of real time: a step of the system's
