@@ -35,13 +35,8 @@ typedef struct cut {
   int32_t part_of[64];
 } cut;
 
-static bool has_manual(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
-    for (uint32_t r = 0; r < op->region_count; r++)
-      if (has_manual(op->regions[r])) return true;
-  }
-  return false;
+static bool is_manual(const vt_op *op) {
+  return op->code == VT_OP_MANUAL_COMPUTATION;
 }
 
 // What the devices of a part hold together, each a tile of `tiling`, which may be over parts.
@@ -273,8 +268,7 @@ verdict trial_parts(trial *t, int count, bool *out_cut, vt_text *out_why) {
   c.params = VT_NEW_ARRAY(&t->arena, held *, main->param_count + 1);
   c.returns = VT_NEW_ARRAY(&t->arena, held *, main->return_count + 1);
   for (int d = 0; d < devices; d++) c.part_of[d] = d / (devices / count);
-  for (uint32_t i = 0; i < t->program.module->func_count; i++)
-    c.by_device = c.by_device || has_manual(t->program.module->funcs[i]);
+  c.by_device = vt_module_any(t->program.module, is_manual);
   vt_status st = run_lockstep(&c);
   if (st && vt_status_code(st) == VT_UNIMPLEMENTED) {
     vt_status_free(st); // it runs whole

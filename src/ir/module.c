@@ -232,6 +232,21 @@ void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *con
   vt_arena_free(&scratch);
 }
 
+static bool func_any(const vt_func *func, bool (*is)(const vt_op *op)) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (is(op)) return true;
+    for (uint32_t i = 0; i < op->region_count; i++)
+      if (func_any(op->regions[i], is)) return true;
+  }
+  return false;
+}
+
+bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op)) {
+  for (uint32_t i = 0; i < module->func_count; i++)
+    if (func_any(module->funcs[i], is)) return true;
+  return false;
+}
+
 void vt_func_number(vt_func *func) {
   vt_assert_each(i, func->param_count,
                  func->params[i]->index == (int32_t)i && !func->params[i]->op);

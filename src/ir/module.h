@@ -196,6 +196,9 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func);
 // replaced by `args`; out_returns gets its returns.
 void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *const *args,
                     vt_value **out_returns);
+// Whether an operator of the module, in regions too, is one that `is` says.
+bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op));
+
 void vt_func_number(vt_func *func); // sets ids and value_count
 // Numbers the values of the function and of all regions in it in one sequence; `next` is the first
 // id, and then the one after the last.

@@ -18,27 +18,9 @@ static vt_bytes copy_bytes(vt_arena *arena, vt_bytes bytes) {
   return (vt_bytes){(const uint8_t *)vt_arena_copy(arena, bytes.data, bytes.size), bytes.size};
 }
 
-static bool func_transfers(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    switch (op->code) {
-    case VT_OP_SEND:
-    case VT_OP_RECV:
-    case VT_OP_INFEED:
-    case VT_OP_OUTFEED:
-      return true;
-    default:
-      break;
-    }
-    for (uint32_t i = 0; i < op->region_count; i++)
-      if (func_transfers(op->regions[i])) return true;
-  }
-  return false;
-}
-
-static bool module_transfers(const vt_module *module) {
-  for (uint32_t i = 0; i < module->func_count; i++)
-    if (func_transfers(module->funcs[i])) return true;
-  return false;
+static bool transfers(const vt_op *op) {
+  return op->code == VT_OP_SEND || op->code == VT_OP_RECV || op->code == VT_OP_INFEED ||
+         op->code == VT_OP_OUTFEED;
 }
 
 static bool is_zero(const vt_value *value) {
@@ -91,13 +73,8 @@ static void make_empty(vt_func *main) {
   vt_func_set_returns(main, main->return_count, zeros);
 }
 
-static bool has_manual(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    if (op->code == VT_OP_MANUAL_COMPUTATION) return true;
-    for (uint32_t r = 0; r < op->region_count; r++)
-      if (has_manual(op->regions[r])) return true;
-  }
-  return false;
+static bool is_manual(const vt_op *op) {
+  return op->code == VT_OP_MANUAL_COMPUTATION;
 }
 
 static vt_status assign_devices(vt_executable *executable, vt_module *module) {
@@ -176,9 +153,8 @@ static vt_status partition(const vt_executable *executable, vt_module *module) {
 static vt_status describe(vt_executable *executable, const vt_module *module) {
   executable->info.name =
       vt_arena_printf(&executable->arena, "%s", module->name ? module->name : "");
-  executable->transfers = module_transfers(module);
-  for (uint32_t i = 0; i < module->func_count; i++)
-    executable->manual |= has_manual(module->funcs[i]);
+  executable->transfers = vt_module_any(module, transfers);
+  executable->manual = vt_module_any(module, is_manual);
   return vt_executable_signature(executable, module);
 }
 

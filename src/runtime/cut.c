@@ -191,20 +191,8 @@ static vt_status check_partials(cutting *c) {
   return VT_OK;
 }
 
-static bool has_meeting_kernel(const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    if (op->code == VT_OP_CUSTOM_CALL && vt_eval_meets_devices(op)) return true;
-    for (uint32_t r = 0; r < op->region_count; r++)
-      if (has_meeting_kernel(op->regions[r])) return true;
-  }
-  return false;
-}
-
-static vt_status check_kernels(const vt_module *module) {
-  for (uint32_t i = 0; i < module->func_count; i++)
-    if (has_meeting_kernel(module->funcs[i]))
-      return vt_error(VT_UNIMPLEMENTED, "a kernel in which devices meet");
-  return VT_OK;
+static bool meets_devices(const vt_op *op) {
+  return op->code == VT_OP_CUSTOM_CALL && vt_eval_meets_devices(op);
 }
 
 // What the manual computation that the program has become says of the border.
@@ -226,7 +214,8 @@ static vt_status make_program_of_devices(cutting *c) {
   int32_t devices = executable->info.partitions;
   VT_TRY(check_partials(c));
   VT_TRY(read_program(c, &c->module));
-  VT_TRY(check_kernels(c->module));
+  if (vt_module_any(c->module, meets_devices))
+    return vt_error(VT_UNIMPLEMENTED, "a kernel in which devices meet");
   VT_TRY(vt_spmd_whole_tiles(c->module));
   const vt_func *whole = c->module->main;
   VT_TRY(vt_partition_for(c->module, devices, &(vt_partition_options){.exact = true}));

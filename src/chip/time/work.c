@@ -252,7 +252,7 @@ static bool feeds_product(const vt_kernel *kernel, const vt_value *value) {
 
 // How often an operand of a product is unpacked: once for each block of the other one's rows or
 // columns; half of it a second time where these are more than fit beside it in smaller products
-// (fitted on half of the published f16 products).
+// (chosen with all published f16 products in sight).
 static double visits(const vt_device_model *model, const vt_kernel *kernel, const vt_value *value) {
   static const double block = 2048, small = 512, again = 1.5;
   vt_product p = vt_product_of(model->chip, kernel->hero);
