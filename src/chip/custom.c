@@ -13,6 +13,8 @@
 
 typedef enum unit { BYTES, RATE, FLOPS, HERTZ, SECONDS, WATTS, COUNT } unit;
 static const char *const unit_names[] = {"B", "B/s", "FLOP/s", "Hz", "s", "W", ""};
+static const char *const examples[] = {"32 GiB", "2 TB/s", "400 TFLOP/s", "1.5 GHz", "2 us",
+                                       "90 W",   "4"};
 
 typedef struct custom_chip {
   vt_chip chip;
@@ -113,8 +115,7 @@ static bool read_value(const char *text, double *out_value, unit *out_unit) {
     if (u == SECONDS && (!strcmp(at, "us") || !strcmp(at, "ms") || !strcmp(at, "ns")))
       scale = *at == 'm' ? 1e-3 : *at == 'u' ? 1e-6 : 1e-9;
     else if (prefix && u != COUNT && u != SECONDS)
-      scale = at[1] == 'i' ? pow(1024, (double)(prefix - prefixes + 1))
-                           : pow(1000, (double)(prefix - prefixes + 1));
+      for (const char *p = prefixes; p <= prefix; p++) scale *= at[1] == 'i' ? 1024 : 1000;
     else
       continue;
     at += at[1] == 'i' ? 2 : 1;
@@ -142,7 +143,13 @@ static vt_status read_base(const char *name, const vt_chip *base) {
 
 static vt_status read_part(char *part, const vt_chip *base, custom_chip *c, bool *peak_given) {
   if (!strncmp(part, "but ", 4)) part = trim(part + 4);
-  if (!strncmp(part, "as ", 3)) return read_base(trim(part + 3), base);
+  if (!strncmp(part, "as ", 3)) {
+    char *but = strstr(part, " but ");
+    if (but) *but = 0;
+    VT_TRY(read_base(trim(part + 3), base));
+    if (!but) return VT_OK;
+    part = trim(but + 5);
+  }
   char *equals = strchr(part, '=');
   if (!equals)
     return vt_error(VT_INVALID_ARGUMENT, "'%.60s' is not of the form name = value", part);
@@ -153,12 +160,12 @@ static vt_status read_part(char *part, const vt_chip *base, custom_chip *c, bool
   unit given;
   if (!f) return no_field(name);
   if (!read_value(text, &value, &given))
-    return vt_error(VT_INVALID_ARGUMENT, "%s: '%.40s' is not a number with a unit, such as 2 T%s",
-                    name, text, unit_names[f->unit]);
+    return vt_error(VT_INVALID_ARGUMENT, "%s: '%.40s' is not a number with a unit, such as %s",
+                    name, text, examples[f->unit]);
   if (f->unit == BYTES && given == RATE && !strcmp(name, "hbm")) f = find("hbm_bandwidth");
   if (given != f->unit)
-    return vt_error(VT_INVALID_ARGUMENT, "%s is in '%s', not in '%s'", name, unit_names[f->unit],
-                    unit_names[given]);
+    return vt_error(VT_INVALID_ARGUMENT, "%s is such as %s, not %.40s", name, examples[f->unit],
+                    text);
   bool zero = f->unit == SECONDS || f->unit == WATTS || !strcmp(f->name, "cmem");
   if (value < 0 || (value == 0 && !zero) || value > 1e18 || (f->type == INT32 && value > 1 << 16) ||
       (f->type != DOUBLE && value != floor(value)))
@@ -175,7 +182,7 @@ vt_status vt_chip_customise(const vt_chip *base, const char *text, size_t size, 
   custom_chip *c = copy_of(base, arena);
   bool peak_given = false;
   char *copy = vt_arena_copy(arena, text, size);
-  int line = 1;
+  int line = 1, parts = 0;
   for (char *at = copy; at < copy + size;) {
     size_t end = strcspn(at, ",;\n");
     char stop = at[end];
@@ -187,10 +194,17 @@ vt_status vt_chip_customise(const vt_chip *base, const char *text, size_t size, 
     at[strcspn(at, "#")] = 0;
     char *part = trim(at);
     vt_status st = *part ? read_part(part, base, c, &peak_given) : VT_OK;
+    parts += *part != 0;
     if (st) return vt_status_wrap(st, "line %d", line);
     line += stop == '\n';
     at += end + 1;
   }
+  if (!parts)
+    return vt_error(VT_INVALID_ARGUMENT, "it describes no chip: as %s, but hbm = 2 TB/s",
+                    base->topology);
+  if (c->rates.busiest_w < c->rates.idle_w)
+    return vt_error(VT_INVALID_ARGUMENT, "power is less than idle_power: %g W and %g W",
+                    c->rates.busiest_w, c->rates.idle_w);
   settle(c, base, peak_given);
   *out_chip = &c->chip;
   return VT_OK;

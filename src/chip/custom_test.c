@@ -71,6 +71,11 @@ static void mistakes_are_named(void **state) {
   refuses("clock = nan Hz", "number");
   refuses("as v6e", "v5e");
   refuses("as x9", "v5p");
+  refuses("", "describes no chip");
+  refuses("# nothing\n", "describes no chip");
+  refuses("as v5e but hbn = 3 GiB", "do you mean hbm?");
+  refuses("idle_power = 100 W, power = 50 W", "less than idle_power");
+  refuses("hbm = 2", "such as 32 GiB");
 }
 
 // Any bytes end in a chip or in an error.

@@ -25,6 +25,15 @@ typedef struct repeats {
   double said, least;
 } repeats;
 
+double vt_log2(double x) {
+  int exponent;
+  double m = frexp(x, &exponent); // in [1/2, 1)
+  if (m < 0.70710678118654752) m *= 2, exponent--;
+  double y = (m - 1) / (m + 1), power = y, sum = 0; // ln m = 2 artanh y
+  for (int k = 1; k < 30; k += 2, power *= y * y) sum += power / k;
+  return exponent + 2 * sum * 1.4426950408889634;
+}
+
 static void count_func(const vt_scope *scope, const vt_func *func, repeats times, count *c);
 
 static double dot_flops(const vt_op *op) {
@@ -115,7 +124,7 @@ static double library_flops(const vt_op *op) {
   }
   case VT_OP_SORT:
   case VT_OP_FFT:
-    return n > 1 ? all * log2(n) * (op->code == VT_OP_FFT ? 5 : 1) : 0;
+    return n > 1 ? all * vt_log2(n) * (op->code == VT_OP_FFT ? 5 : 1) : 0;
   default:
     return 0;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // roofline_test.c - counts of small modules compared with counts by hand.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include "base/text.h"
 #include "chip/chip.h"
+#include "chip/flops.h"
 #include "import/import.h"
 
 #define MAIN(params, result, body)                                                                 \
@@ -238,6 +240,13 @@ static void manual_regions_divide_the_time(void **state) {
   }
 }
 
+static void logarithms_are_ours(void **state) {
+  (void)state;
+  for (int i = -20; i <= 60; i++) assert_true(vt_log2(ldexp(1, i)) == i);
+  for (double x = 1; x < 1e12; x *= 1.37)
+    assert_true(fabs(vt_log2(x) - log2(x)) <= 1e-15 * (1 + log2(x)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_array_counts_once),
@@ -248,6 +257,7 @@ int main(void) {
       cmocka_unit_test(trips_are_counted),
       cmocka_unit_test(the_dearest_branch_counts),
       cmocka_unit_test(manual_regions_divide_the_time),
+      cmocka_unit_test(logarithms_are_ours),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

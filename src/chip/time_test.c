@@ -350,6 +350,17 @@ static void rows_by_index_cost_their_words(void **unused) {
   }
 }
 
+// A table that fits into VMEM is copied there if most of it is read: its rows move faster.
+static void rows_of_small_tables_are_near(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("tpu7x-8");
+  vt_chip large = *slice.chip;
+  double far = time_on(&slice, 1, table("bf16", 200000, false)).busy[VT_BOUND_VPU];
+  large.vmem_bytes_per_core = 1 << 28;
+  slice.chip = &large;
+  assert_true(time_on(&slice, 1, table("bf16", 200000, false)).busy[VT_BOUND_VPU] < far / 2);
+}
+
 static const char *sort(int64_t rows, int64_t columns, int dim) {
   static char text[1024];
   char a[64];
@@ -426,6 +437,65 @@ static void few_of_many_need_no_sort(void **unused) {
   }
 }
 
+static int32_t cores_of(const char *slice_name, const char *text) {
+  vt_module *module;
+  vt_arena arena = {0};
+  vt_timing timing;
+  vt_slice slice = slice_of(slice_name);
+  assert_null(vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module));
+  vt_chip_time(&slice, 1, module, NULL, &arena, &timing);
+  int32_t cores = timing.spans[0].cores;
+  vt_module_destroy(module);
+  vt_arena_free(&arena);
+  return cores;
+}
+
+// A device of v4 and v5p has two cores. They share what falls into parts; one sort, one register
+// and updates by index stay on one of them, with half of the memory's rate.
+static void cores_share_what_falls_apart(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    int32_t both = strstr("v4-8 v5p-8", slices[i]) ? 2 : 1;
+    assert_int_equal(cores_of(slices[i], product(512, 512, 512, "bf16")), both);
+    assert_int_equal(cores_of(slices[i], chain(512, 512, "f32", "tanh", 1)), both);
+    assert_int_equal(cores_of(slices[i], sort(512, 512, 1)), both);
+    assert_int_equal(cores_of(slices[i], chain(8, 128, "f32", "tanh", 1)), 1);
+    assert_int_equal(cores_of(slices[i], sort(1, 65536, 1)), 1);
+    assert_int_equal(cores_of(slices[i], table("f32", 4096, true)), 1);
+  }
+  double one = seconds_on("v5p-8", sort(8, 1 << 20, 1));
+  double two = seconds_on("v5p-8", sort(16, 1 << 20, 1));
+  assert_true(two < 1.1 * one && two >= one);
+}
+
+// The matrix units take over where the vector unit would hold the memory up.
+static void one_row_is_no_dearer_than_two(void **unused) {
+  (void)unused;
+  static const char *const types[] = {"bf16", "f32", "i8", "f8E4M3FN", "f16"};
+  for (int i = 0; i < SLICES; i++)
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+      for (int64_t n = 1024; n <= 16384; n *= 4) {
+        double one = seconds_on(slices[i], product(1, n, n, types[k]));
+        double two = seconds_on(slices[i], product(2, n, n, types[k]));
+        if (one > 1.02 * two)
+          fail_msg("%s, %s, %d: %g s, %g s", slices[i], types[k], (int)n, one, two);
+      }
+}
+
+static void more_slices_take_longer(void **unused) {
+  (void)unused;
+  double last = 0;
+  for (int32_t slices_joined = 1; slices_joined <= 4; slices_joined *= 2) {
+    char name[32];
+    snprintf(name, sizeof name, "v6e-64 x%d", slices_joined);
+    vt_slice slice = slice_of(name);
+    int32_t devices = 64 * slices_joined;
+    double now = time_on(&slice, devices, reduction("all_reduce", 1 << 24, devices)).seconds;
+    assert_true(now > last);
+    last = now;
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(more_work_is_never_faster),
@@ -440,7 +510,11 @@ int main(void) {
       cmocka_unit_test(slower_links_take_longer),
       cmocka_unit_test(a_twisted_torus_exchanges_faster),
       cmocka_unit_test(rows_by_index_cost_their_words),
+      cmocka_unit_test(rows_of_small_tables_are_near),
       cmocka_unit_test(lanes_are_dearer_than_rows),
+      cmocka_unit_test(cores_share_what_falls_apart),
+      cmocka_unit_test(one_row_is_no_dearer_than_two),
+      cmocka_unit_test(more_slices_take_longer),
       cmocka_unit_test(few_of_many_need_no_sort),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

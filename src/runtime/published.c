@@ -222,6 +222,32 @@ static void put_stream(vt_text *t, const int64_t *n) {
                  a, a, a, a);
 }
 
+static void put_take(vt_text *t, const int64_t *n) {
+  char table[64], at[64], in[64], rows[64];
+  snprintf(table, sizeof table, "tensor<%" PRId64 "x%" PRId64 "xi32>", n[0], n[1]);
+  snprintf(at, sizeof at, "tensor<%" PRId64 "x1xi32>", n[2]);
+  snprintf(in, sizeof in, "tensor<%" PRId64 "xi1>", n[2]);
+  snprintf(rows, sizeof rows, "tensor<%" PRId64 "x%" PRId64 "xi32>", n[2], n[1]);
+  vt_text_printf(t,
+                 "module { func.func public @main(%%t: %s, %%i: %s) -> %s {\n"
+                 "%%end = stablehlo.constant dense<%" PRId64 "> : %s\n"
+                 "%%none = stablehlo.constant dense<-2147483648> : %s\n"
+                 "%%c = stablehlo.compare LT, %%i, %%end, UNSIGNED : (%s, %s) -> tensor<%" PRId64
+                 "x1xi1>\n%%in = stablehlo.reshape %%c : (tensor<%" PRId64 "x1xi1>) -> %s\n",
+                 table, at, rows, n[0], at, rows, at, at, n[2], n[2], in);
+  vt_text_printf(t,
+                 "%%r = \"stablehlo.gather\"(%%t, %%i) <{dimension_numbers = #stablehlo.gather<"
+                 "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
+                 "index_vector_dim = 1>, slice_sizes = array<i64: 1, %" PRId64 ">}> : (%s, %s) -> "
+                 "%s\n",
+                 n[1], table, at, rows);
+  vt_text_printf(t,
+                 "%%b = stablehlo.broadcast_in_dim %%in, dims = [0] : (%s) -> tensor<%" PRId64
+                 "x%" PRId64 "xi1>\n%%s = stablehlo.select %%b, %%r, %%none : tensor<%" PRId64
+                 "x%" PRId64 "xi1>, %s\nreturn %%s : %s } }\n",
+                 in, n[2], n[1], n[2], n[1], rows, rows);
+}
+
 // Groups of n[1] devices that are n[2] apart, of n[3] devices.
 static void put_groups(vt_text *t, const int64_t *n) {
   vt_text_put(t, "dense<[");
@@ -282,6 +308,9 @@ void vt_published_program(vt_text *text, vt_published_kind kind, const int64_t s
     return;
   case VT_PUBLISHED_STREAM:
     put_stream(text, sizes);
+    return;
+  case VT_PUBLISHED_TAKE:
+    put_take(text, sizes);
     return;
   case VT_PUBLISHED_GATHER:
   case VT_PUBLISHED_SCATTER:

@@ -70,6 +70,10 @@ static const row rows[] = {
   STREAM, {                                                                                        \
     __VA_ARGS__                                                                                    \
   }
+#define TAKE(...)                                                                                  \
+  TAKE, {                                                                                          \
+    __VA_ARGS__                                                                                    \
+  }
 #define GATHER(...)                                                                                \
   GATHER, {                                                                                        \
     __VA_ARGS__                                                                                    \
@@ -96,6 +100,7 @@ static const row rows[] = {
 #undef GELU
 #undef ATTENTION
 #undef STREAM
+#undef TAKE
 #undef GATHER
 #undef SCATTER
 #undef REDUCE

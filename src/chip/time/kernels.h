@@ -69,6 +69,8 @@ typedef struct vt_kernel {
   const vt_op *hero; // the product, reduction, ... of it; NULL: elementwise
   VT_ARRAY(const vt_op *) members;
   vt_streams reads, writes;
+  double cores;   // of the device, that share it
+  bool on_vector; // its product is computed by the vector unit
   double mxu_s, vpu_s, flops, network_s;
   double steps_s;            // of a kernel in a custom call, between the points of its grid
   double moved, first, last; // bytes that it moves, if known: in all, before and after its work

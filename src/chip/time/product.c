@@ -121,12 +121,12 @@ double vt_product_traffic(const vt_device_model *model, const vt_product *p, dou
         double across = blocks(p->columns, n), down = blocks(p->rows, m);
         double bytes = lhs * across + rhs * down;
         if (k >= p->depth) bytes = fmin(lhs + rhs * down, lhs * across + rhs);
-        if (held <= room) least = fmin(least, bytes);
+        if (held <= room || !isfinite(least)) least = fmin(least, bytes); // the smallest always
         if (bk >= p->depth) break;
       }
       if (bn >= p->columns) break;
     }
     if (bm >= p->rows) break;
   }
-  return isfinite(least) ? least : lhs + rhs;
+  return least;
 }

@@ -33,6 +33,7 @@ typedef struct vt_span {
   double seconds;   // of one run; a loop's: of all its trips
   double busy[VT_BOUND_COUNT]; // seconds that each unit works in one run; kernels only
   double flops, hbm_bytes;     // of one run
+  int32_t cores;               // of the device that share it; 0: it runs on none
   vt_bound bound;
 } vt_span;
 

@@ -231,10 +231,12 @@ static void run_kernel(run *r, uint32_t at) {
   const vt_device_model *model = t->model;
   const vt_kernel *kernel = &r->list->kernels[at];
   from_hbm read = reads_of(r, kernel, at);
-  double written = 0, rate = model->hbm_bytes_per_s, all_reads = far_bytes(r, kernel);
+  double share = kernel->cores / model->cores; // each core has its part of HBM's rate
+  double written = 0, rate = model->hbm_bytes_per_s * share, all_reads = far_bytes(r, kernel);
+  double write_rate = model->hbm_writes_per_s * share;
   for (size_t i = 0; i < kernel->writes.size && !(kernel->moved > 0); i++)
     if (!r->near[kernel->writes.data[i].value->id]) written += kernel->writes.data[i].bytes;
-  double copy = read.copied / rate, write = written / model->hbm_writes_per_s;
+  double copy = read.copied / rate, write = written / write_rate;
   double hidden = fmin(copy, r->idle), first = copy - hidden;
   double mxu = kernel->mxu_s * t->mxu_slower,
          work = fmax(mxu, kernel->vpu_s) + kernel->ahead_s + kernel->steps_s;
@@ -246,8 +248,7 @@ static void run_kernel(run *r, uint32_t at) {
     stream -= first;
   }
   // The last blocks are written after it.
-  double last =
-      fmin(write, block_s(model, kernel->writes)) + kernel->last / model->hbm_writes_per_s;
+  double last = fmin(write, block_s(model, kernel->writes)) + kernel->last / write_rate;
   double body = first + fmax(work + last, stream);
   // Tiles overlap, copies do not: so a chip is up to a tenth faster just above what VMEM holds than
   // just below. More work is not said to be faster here.
@@ -258,7 +259,9 @@ static void run_kernel(run *r, uint32_t at) {
   t->started = true;
   r->idle -= hidden;
   use_idle(r, at, work - stream);
-  vt_span span = {.flops = kernel->flops, .hbm_bytes = read.copied + read.streamed + written};
+  vt_span span = {.flops = kernel->flops,
+                  .hbm_bytes = read.copied + read.streamed + written,
+                  .cores = (int32_t)kernel->cores};
   span.busy[VT_BOUND_MXU] = mxu;
   span.busy[VT_BOUND_VPU] = kernel->vpu_s + kernel->ahead_s;
   span.busy[VT_BOUND_HBM] = copy + read.streamed / rate + write;

@@ -8,10 +8,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "chip/flops.h"
 #include "ir/precision.h"
 
 static const double step_s = 3.5e-7; // of a Pallas kernel's grid: the Pallas pages, on v5e
-static const double row_s = 2e-8;    // of a row that an index names (estimate)
+// Rows that an index names: from HBM by a transfer each, many at once (estimate); from VMEM, cycles
+// to read the index and to move the row, from the gather of the SparseCore page, on 7x.
+static const double row_s = 2e-8, near_row = 8.6;
+// A table is copied to VMEM if at least this share of its bytes is read (XLA's memory-space
+// assignment, its default).
+static const double worth_copying = 0.5;
 // Of one row times a matrix, on a register of weights: widen, spread, multiply, add.
 static const double vector_product = 6;
 // f16 is no type of the vector unit: exponent, subnormals, sign and rounding go by integer
@@ -115,11 +121,11 @@ static void count_window(const vt_device_model *model, const vt_op *op, vector_w
   double window = 1, regs = registers(model, to);
   int32_t minor = minor_of(model, to, 0);
   for (uint32_t i = 0; i < count; i++) window *= (double)dims[i];
-  window = fmin(window, 2 * log2(window + 1) + 9);
+  window = fmin(window, 2 * vt_log2(window + 1) + 9);
   w->arithmetic += window * regs;
   if (minor >= 0 && dims[minor] > 1) {
     double along = fmin((double)dims[minor], LANES);
-    w->lanes += fmin(along - 1, ceil(log2(along))) * regs;
+    w->lanes += fmin(along - 1, ceil(vt_log2(along))) * regs;
   }
 }
 
@@ -164,7 +170,7 @@ static vector_work bitonic_sort(const vt_device_model *model, const vt_op *op, d
   static const double lane_steps = 7, row_steps = 3; // of 128 lanes, 8 rows
   vt_type type = op->operands[0]->type;
   int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
-  double n = (double)type.dims[dim], steps = ceil(log2(fmax(n, 2))), compare = 0;
+  double n = (double)type.dims[dim], steps = ceil(vt_log2(fmax(n, 2))), compare = 0;
   for (const vt_op *c = op->regions[0]->first; c; c = c->next) compare += c->result_count > 0;
   vector_work w = {.arithmetic =
                        passes_within(steps, steps) * (compare * registers(model, type) + all)};
@@ -208,7 +214,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
   case VT_OP_DOT_GENERAL:
   case VT_OP_DOT:
   case VT_OP_CONVOLUTION:
-    if (vt_op_is_matrix_product(op)) return;
+    if (!kernel->on_vector) return;
     for (uint32_t i = 0; i < 2; i++)
       w->arithmetic += vector_product * registers(model, op->operands[i]->type);
     return;
@@ -230,7 +236,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
     return;
   case VT_OP_FFT: {
     double n = type.rank ? (double)type.dims[type.rank - 1] : 1;
-    w->arithmetic += 10 * log2(fmax(n, 2)) * registers(model, type);
+    w->arithmetic += 10 * vt_log2(fmax(n, 2)) * registers(model, type);
     return;
   }
   default:
@@ -312,7 +318,7 @@ static bool work_of_call(const vt_device_model *model, vt_kernel *kernel) {
       w.arithmetic += each.arithmetic * registers;
       w.transcendental += each.transcendental * registers;
     }
-  double cores = cost.parallel ? model->cores : 1;
+  double cores = kernel->cores = cost.parallel ? model->cores : 1;
   kernel->vpu_s = cycles_of(model, &w) / (model->clock * cores);
   kernel->mxu_s =
       cost.rows / (model->mxu_rows_per_s * model->rates->mxu_share) * model->cores / cores;
@@ -324,17 +330,90 @@ static bool work_of_call(const vt_device_model *model, vt_kernel *kernel) {
   return true;
 }
 
-void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel) {
+// Seconds that one core moves rows by their indices.
+static double rows_seconds(const vt_device_model *model, const vt_op *op) {
+  double rows = indexed_rows(op);
+  if (!(rows > 0)) return 0;
+  double table = vt_kernel_bytes(model, op->operands[0]->type);
+  double named = op->code == VT_OP_GATHER ? vt_kernel_bytes(model, op->results[0].type)
+                                          : vt_kernel_bytes(model, op->operands[2]->type);
+  bool near = table <= model->vmem_bytes && named >= worth_copying * table;
+  return rows * (near ? near_row / model->clock : row_s);
+}
+
+// Parts of a kernel that do not wait for each other.
+static double parts_of(const vt_device_model *model, const vt_kernel *kernel) {
+  const vt_op *op = kernel->hero ? kernel->hero : kernel->root;
+  if (!op->result_count || !op->operand_count) return model->cores;
+  vt_type to = op->results[0].type, from = op->operands[0]->type;
+  double all = (double)vt_type_elements(from);
+  switch (op->code) {
+  case VT_OP_SCATTER: // rows may be named twice
+    return 1;
+  case VT_OP_SORT: {
+    int32_t dim = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
+    double others = from.dims[dim] ? all / (double)from.dims[dim] : 1;
+    return ceil(others / (dim == minor_of(model, from, 0) ? SUBLANES : LANES));
+  }
+  case VT_OP_FFT:
+    return from.rank ? all / fmax((double)from.dims[from.rank - 1], 1) : 1;
+  case VT_OP_CHOLESKY:
+  case VT_OP_TRIANGULAR_SOLVE:
+    return all / fmax((double)from.dims[from.rank - 1] * (double)from.dims[from.rank - 2], 1);
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+    return registers(model, op->operands[1]->type);
+  default:
+    break;
+  }
+  if (kernel->kind != VT_KERNEL_PRODUCT)
+    return kernel->kind == VT_KERNEL_REDUCE ? registers(model, from) : registers(model, to);
+  vt_product p = vt_product_of(model->chip, op);
+  return p.batch * fmax(ceil(p.rows / SUBLANES), ceil(p.columns / LANES));
+}
+
+static void count_vector_work(const vt_device_model *model, vt_kernel *kernel) {
   vector_work w = {0};
-  if (work_of_call(model, kernel)) return;
+  double clock = model->clock * kernel->cores;
   for (size_t i = 0; i < kernel->members.size; i++)
     count_member(model, kernel, kernel->members.data[i], &w);
   count_streams(model, kernel, &w);
-  kernel->vpu_s = cycles_of(model, &w) / (model->clock * model->cores);
-  kernel->ahead_s = w.ahead / model->rates->vector_slots / (model->clock * model->cores);
-  if (kernel->hero) kernel->vpu_s += indexed_rows(kernel->hero) * row_s;
-  if (kernel->kind != VT_KERNEL_PRODUCT) return;
+  kernel->vpu_s = cycles_of(model, &w) / clock;
+  kernel->ahead_s = w.ahead / model->rates->vector_slots / clock;
+  if (kernel->hero) kernel->vpu_s += rows_seconds(model, kernel->hero) / kernel->cores;
+}
+
+// A row times a matrix: the vector unit works while the matrix comes from HBM, the matrix units
+// once it is in VMEM, if it fits. The cheaper way is taken. In CMEM it is there already.
+static bool is_for_vectors(const vt_device_model *model, const vt_kernel *kernel,
+                           const vt_product *p) {
+  double bytes = 0; // of the matrix
+  for (size_t i = 0; i < kernel->reads.size; i++) bytes = fmax(bytes, kernel->reads.data[i].bytes);
+  if (bytes <= (double)model->chip->cmem_bytes / 2) bytes = 0;
+  double blocks = (double)kernel->reads.size * model->block_bytes;
+  double first = fmin(bytes, blocks) / model->hbm_bytes_per_s;
+  double all = bytes / model->hbm_bytes_per_s, multiplied = vt_product_seconds(model, p);
+  double vectors = first + fmax(kernel->vpu_s + kernel->ahead_s, all - first);
+  double matrices = bytes <= model->vmem_bytes ? all + multiplied : fmax(all, multiplied);
+  return p->depth <= 1 || vectors <= matrices;
+}
+
+void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel) {
+  kernel->cores = model->cores;
+  if (work_of_call(model, kernel)) return;
+  kernel->cores = fmin(model->cores, fmax(1, floor(parts_of(model, kernel))));
+  if (kernel->kind != VT_KERNEL_PRODUCT) {
+    count_vector_work(model, kernel);
+    return;
+  }
   vt_product p = vt_product_of(model->chip, kernel->hero);
-  kernel->mxu_s = vt_product_seconds(model, &p);
+  kernel->on_vector = p.vectors;
   kernel->flops = p.flops;
+  count_vector_work(model, kernel);
+  p.vectors = false;
+  if (kernel->on_vector && is_for_vectors(model, kernel, &p)) return;
+  if (kernel->on_vector) {
+    kernel->on_vector = false;
+    count_vector_work(model, kernel);
+  }
+  kernel->mxu_s = vt_product_seconds(model, &p);
 }
