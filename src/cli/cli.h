@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "base/command.h"
+#include "base/file.h"
 #include "chip/chip.h"
 #include "vtpu/vtpu.h"
 
@@ -40,6 +41,9 @@ vt_status vt_cli_write_xspace(const struct vt_prediction *prediction, const vt_s
                               const char *program, const char *path) VT_CHECKED;
 void vt_cli_put_escaped(vt_text *out, const char *text); // for HTML
 
+// Maps the file of a program. errors of vt_file_map, a missing one with the nearest name beside it;
+// INVALID_ARGUMENT: it is empty
+vt_status vt_cli_map_program(const char *path, vt_bytes *out_bytes) VT_CHECKED;
 // The slice of a command with the flags --slice and --chip: of chips as the file describes them,
 // in `arena`.
 vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) VT_CHECKED;

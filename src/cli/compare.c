@@ -44,7 +44,7 @@ static void predict_file(const char *file, candidate *c) {
   vt_bytes bytes;
   vt_arena arena = {0};
   vt_prediction p;
-  vt_status st = vt_file_map(file, &bytes);
+  vt_status st = vt_cli_map_program(file, &bytes);
   if (!st) {
     st = vt_predict(bytes, &c->slice, &arena, &p);
     if (!st) {

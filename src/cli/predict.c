@@ -14,11 +14,11 @@ enum { SHOWN_KERNELS = 12 };
 static json_t *span_as_json(const vt_span *s) {
   vt_text shape = {0};
   if (s->op->result_count) vt_type_print(&shape, s->op->results[0].type);
-  json_t *json =
-      json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "kind", s->kind, "name",
-                s->op->loc->name, "shape", vt_text_string(&shape), "file", s->op->loc->file, "line",
-                s->op->loc->line, "start", s->start, "seconds", s->seconds, "times", s->trips,
-                "flops", s->flops, "hbm_bytes", s->hbm_bytes, "bound", vt_bound_name(s->bound));
+  json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s, s:i}", "kind",
+                           s->kind, "name", s->op->loc->name, "shape", vt_text_string(&shape),
+                           "file", s->op->loc->file, "line", s->op->loc->line, "start", s->start,
+                           "seconds", s->seconds, "times", s->trips, "flops", s->flops, "hbm_bytes",
+                           s->hbm_bytes, "bound", vt_bound_name(s->bound), "cores", s->cores);
   vt_text_free(&shape);
   return json;
 }
@@ -109,7 +109,7 @@ static void print(const char *file, const vt_slice *slice, const vt_prediction *
   printf("time of one run   %s, bound by %s%s\n", vt_cli_seconds(t->seconds),
          vt_bound_name(t->bound),
          t->exact_trips ? "" : "; a loop of unknown trip count counts once");
-  printf("work              %s, %.1f %% of the peak (MFU)\n", vt_cli_count(p->flops, "FLOP"),
+  printf("work              %s, %.1f %% of the bf16 peak (MFU)\n", vt_cli_count(p->flops, "FLOP"),
          p->mfu * 100);
   printf("busy             ");
   for (int b = 0; b < VT_BOUND_COUNT; b++)
@@ -141,7 +141,7 @@ static vt_status predict(const char *file, const vt_slice *slice, const vt_args 
   vt_arena arena = {0};
   vt_prediction prediction;
   int64_t steps = vt_args_number(args, "steps", 0);
-  VT_TRY(vt_file_map(file, &bytes));
+  VT_TRY(vt_cli_map_program(file, &bytes));
   vt_padding_advice tried, *advice = NULL;
   vt_status st = vt_predict(bytes, slice, &arena, &prediction);
   if (!st && (vt_args_on(args, "advice") || vt_args_text(args, "html"))) {

@@ -9,7 +9,12 @@
 #include "cli/cli.h"
 #include "cli/page.h"
 
-enum { WIDTH = 960, LEFT = 70, HEIGHT = 180, SHOWN = 24 };
+enum {
+  WIDTH = 960,
+  LEFT = 120, // as the timeline
+  HEIGHT = 180,
+  SHOWN = 24
+};
 enum { COLUMNS = WIDTH - LEFT };
 
 // ---- over time ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/page.h"
 
-enum { WIDTH = 960, LANE = 26, LEFT = 70, CHART = 360, SHOWN = 24 };
+enum { WIDTH = 960, LANE = 26, NAMES = 120, CHART = 360, SHOWN = 24, SHOWN_COLLECTIVES = 12 };
 
 void vt_cli_put_place(vt_text *out, const vt_op *op, const char *otherwise) {
   vt_cli_put_escaped(out, op->loc->name[0] ? op->loc->name : otherwise);
@@ -34,7 +34,7 @@ static void put_figures(vt_text *out, const vt_prediction *p, const vt_slice *sl
   snprintf(text, sizeof text, "%s, bound by %s%s", vt_cli_seconds(t->seconds),
            vt_bound_name(t->bound), t->exact_trips ? "" : " (loops of unknown length count once)");
   put_figure(out, "time of one run", text);
-  snprintf(text, sizeof text, "%s, %.1f %% of the peak (MFU)", vt_cli_count(p->flops, "FLOP"),
+  snprintf(text, sizeof text, "%s, %.1f %% of the bf16 peak (MFU)", vt_cli_count(p->flops, "FLOP"),
            100 * p->mfu);
   put_figure(out, "work", text);
   snprintf(text, sizeof text, "%s of %s", vt_cli_bytes((double)p->hbm_peak_bytes),
@@ -50,28 +50,70 @@ static void put_figures(vt_text *out, const vt_prediction *p, const vt_slice *sl
   if (p->usd > 0) put_figure(out, "cost", text);
 }
 
+// A lane of the timeline: a unit, of one core where each core has its own.
+typedef struct lane {
+  char name[24];
+  vt_bound unit; // VT_BOUND_COUNT: loops
+  int32_t core;  // or ALL_CORES
+} lane;
+enum { MOST_LANES = 16, ALL_CORES = -1 };
+
+static int list_lanes(int32_t cores, lane *lanes) {
+  int count = 0;
+  for (int b = 0; b <= VT_BOUND_COUNT; b++) {
+    bool own = cores > 1 && (b == VT_BOUND_MXU || b == VT_BOUND_VPU);
+    const char *name = b < VT_BOUND_COUNT ? vt_bound_name((vt_bound)b) : "loops";
+    for (int32_t core = 0; core < (own ? cores : 1) && count < MOST_LANES; core++) {
+      lane *l = &lanes[count++];
+      *l = (lane){.unit = (vt_bound)b, .core = own ? core : ALL_CORES};
+      snprintf(l->name, sizeof l->name, own ? "%s, core %d" : "%s", name, core);
+    }
+  }
+  return count;
+}
+
+static double lane_share(const lane *l, const vt_view_span *v) {
+  if (l->unit == VT_BOUND_COUNT) return v->loop ? 0.3 : 0;
+  if (l->core != ALL_CORES && l->core >= v->span->cores) return 0;
+  return v->span->busy[l->unit] / v->span->seconds;
+}
+
+// How busy the lane's unit is in all.
+static double lane_busy(const lane *l, const vt_timing *t) {
+  double busy = 0;
+  if (l->core == ALL_CORES) return t->busy[l->unit] / t->seconds;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (l->core < t->spans[i].cores) busy += t->spans[i].busy[l->unit] * t->spans[i].trips;
+  return busy / t->seconds;
+}
+
 // A lane for each unit: how much of a kernel's time the unit works is how dark its part is.
-static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *view) {
-  int height = LANE * (VT_BOUND_COUNT + 1);
+static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *view,
+                         const vt_chip *chip) {
+  lane lanes[MOST_LANES];
+  int count = list_lanes(chip->cores / chip->devices, lanes), height = LANE * count;
   vt_text_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"timeline by unit\">\n",
                  WIDTH, height + 20);
-  for (int b = 0; b < VT_BOUND_COUNT; b++)
-    vt_text_printf(out, "<text x=\"0\" y=\"%d\">%s %.0f %%</text>\n", LANE * b + 17,
-                   vt_bound_name((vt_bound)b), 100 * t->busy[b] / t->seconds);
-  vt_text_printf(out, "<text x=\"0\" y=\"%d\">loops</text>\n", LANE * VT_BOUND_COUNT + 17);
-  double scale = (WIDTH - LEFT) / t->seconds;
+  for (int k = 0; k < count; k++) {
+    vt_text_printf(out, "<text x=\"0\" y=\"%d\">%s", LANE * k + 17, lanes[k].name);
+    if (lanes[k].unit < VT_BOUND_COUNT)
+      vt_text_printf(out, " %.0f %%", 100 * lane_busy(&lanes[k], t));
+    vt_text_put(out, "</text>\n");
+  }
+  double scale = (WIDTH - NAMES) / t->seconds;
   for (uint32_t i = 0; i < t->count; i++) {
     const vt_view_span *v = &view[i];
-    double x = LEFT + v->start * scale, width = v->seconds * scale;
+    double x = NAMES + v->start * scale, width = v->seconds * scale;
     if (width < 0.15) continue; // no eye would see it
-    for (int b = 0; b <= VT_BOUND_COUNT; b++) {
-      double share = b < VT_BOUND_COUNT ? v->span->busy[b] / v->span->seconds : v->loop ? 0.3 : 0;
+    for (int k = 0; k < count; k++) {
+      vt_bound unit = lanes[k].unit;
+      double share = lane_share(&lanes[k], v);
       if (share < 0.02) continue;
       vt_text_printf(out,
                      "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
                      "opacity=\"%.2f\"><title>",
-                     x, LANE * b + 2, width, LANE - 4,
-                     b < VT_BOUND_COUNT ? vt_cli_bound_color((vt_bound)b) : "#5f6368",
+                     x, LANE * k + 2, width, LANE - 4,
+                     unit < VT_BOUND_COUNT ? vt_cli_bound_color(unit) : "#5f6368",
                      share > 1 ? 1 : share);
       vt_cli_put_place(out, v->span->op, v->span->kind);
       vt_text_printf(out, ": %s, %s x %.0f</title></rect>\n", v->span->kind,
@@ -81,7 +123,7 @@ static void put_timeline(vt_text *out, const vt_timing *t, const vt_view_span *v
   vt_text_printf(out,
                  "<text x=\"%d\" y=\"%d\">0</text><text x=\"%d\" y=\"%d\" "
                  "text-anchor=\"end\">%s</text>\n</svg>\n",
-                 LEFT, height + 14, WIDTH, height + 14, vt_cli_seconds(t->seconds));
+                 NAMES, height + 14, WIDTH, height + 14, vt_cli_seconds(t->seconds));
 }
 
 typedef struct chart {
@@ -89,7 +131,7 @@ typedef struct chart {
 } chart;
 
 static double across(const chart *c, double x) {
-  return LEFT + (WIDTH - LEFT - 40) * (log10(x) - c->x0) / (c->x1 - c->x0);
+  return NAMES + (WIDTH - NAMES - 40) * (log10(x) - c->x0) / (c->x1 - c->x0);
 }
 static double down(const chart *c, double y) {
   return 10 + (CHART - 40) * (c->y1 - log10(y)) / (c->y1 - c->y0);
@@ -100,7 +142,7 @@ static void put_roofline(vt_text *out, const vt_prediction *p, const vt_slice *s
   const vt_timing *t = &p->timing;
   double peak = slice->chip->bf16_flops_per_s / slice->chip->devices;
   double rate = slice->chip->hbm_bytes_per_s / slice->chip->devices, ridge = peak / rate;
-  chart c = {0, ceil(log10(ridge)) + 2, floor(log10(rate)), ceil(log10(peak))};
+  chart c = {0, ceil(log10(ridge)) + 1, floor(log10(rate)), ceil(log10(peak))};
   vt_text_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"roofline\">\n", WIDTH,
                  CHART);
   for (double e = c.x0; e <= c.x1; e++)
@@ -108,7 +150,7 @@ static void put_roofline(vt_text *out, const vt_prediction *p, const vt_slice *s
                    across(&c, pow(10, e)), CHART - 12, pow(10, e));
   for (double e = c.y0; e <= c.y1; e++)
     vt_text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", down(&c, pow(10, e)) + 4,
-                   vt_cli_count(pow(10, e), "/s"));
+                   vt_cli_count(pow(10, e), "FLOP/s"));
   vt_text_printf(out,
                  "<polyline points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\" fill=\"none\" "
                  "stroke=\"#5f6368\" stroke-width=\"2\"/>\n",
@@ -137,8 +179,41 @@ static int by_time(const void *a, const void *b) {
   return (*x > *y) - (*x < *y);
 }
 
+// The bytes that a device gives to a collective.
+static double given_bytes(const vt_chip *chip, const vt_op *op) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < vt_op_own_operands(op); i++)
+    bytes += (double)vt_chip_compact_bytes(chip, op->operands[i]->type);
+  return bytes;
+}
+
+static void put_collectives(vt_text *out, const vt_timing *t, const vt_view_span *view,
+                            const vt_chip *chip, vt_arena *arena) {
+  const vt_view_span **order = VT_NEW_ARRAY(arena, const vt_view_span *, t->count + 1);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (view[i].collective) order[count++] = &view[i];
+  if (!count) return;
+  qsort(order, count, sizeof *order, by_time);
+  vt_text_printf(out,
+                 "<h2>Collectives</h2>\n<p>%s on the links, %s of it not hidden behind kernels.</p>"
+                 "\n<table><tr><th>share</th><th>time</th><th>runs</th><th>kind</th>"
+                 "<th>bytes of a device</th><th>place</th></tr>\n",
+                 vt_cli_seconds(t->busy[VT_BOUND_ICI]), vt_cli_seconds(t->exposed));
+  for (uint32_t i = 0; i < count && i < SHOWN_COLLECTIVES; i++) {
+    const vt_span *s = order[i]->span;
+    vt_text_printf(out, "<tr><td>%.1f %%</td><td>%s</td><td>%.0f</td><td>%s</td><td>%s</td><td>",
+                   100 * order[i]->seconds / t->seconds, vt_cli_seconds(s->seconds), s->trips,
+                   s->kind, vt_cli_bytes(given_bytes(chip, s->op)));
+    vt_cli_put_place(out, s->op, s->kind);
+    vt_text_put(out, "</td></tr>\n");
+  }
+  vt_text_put(out, "</table>\n");
+}
+
 static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *view,
-                        vt_arena *arena) {
+                        const vt_chip *chip, vt_arena *arena) {
+  double peak = chip->bf16_flops_per_s / chip->devices;
   const vt_view_span **order = VT_NEW_ARRAY(arena, const vt_view_span *, t->count + 1);
   uint32_t count = 0;
   for (uint32_t i = 0; i < t->count; i++)
@@ -146,7 +221,7 @@ static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *vi
   qsort(order, count, sizeof *order, by_time);
   vt_text_printf(out,
                  "<h2>The dearest of %u kernels</h2>\n<table><tr><th>share</th><th>time</th>"
-                 "<th>runs</th><th>bound</th><th>kind</th><th>HBM</th><th>of peak</th>"
+                 "<th>runs</th><th>bound</th><th>kind</th><th>HBM</th><th>of bf16 peak</th>"
                  "<th>place</th></tr>\n",
                  count);
   for (uint32_t i = 0; i < count && i < SHOWN; i++) {
@@ -157,7 +232,7 @@ static void put_kernels(vt_text *out, const vt_timing *t, const vt_view_span *vi
                    100 * order[i]->seconds / t->seconds, vt_cli_seconds(s->seconds), s->trips,
                    vt_cli_bound_color(s->bound), vt_bound_name(s->bound), s->kind,
                    vt_cli_bytes(s->hbm_bytes),
-                   s->seconds > 0 ? 100 * s->busy[VT_BOUND_MXU] / s->seconds : 0);
+                   s->seconds > 0 ? 100 * s->flops / s->seconds / peak : 0);
     vt_cli_put_place(out, s->op, s->kind);
     vt_text_put(out, "</td></tr>\n");
   }
@@ -189,10 +264,11 @@ vt_status vt_cli_write_page(const vt_prediction *prediction, const vt_padding_ad
   vt_text_put(&out, "</table>\n");
   put_advice(&out, advice);
   vt_text_put(&out, "<h2>Timeline</h2>\n");
-  put_timeline(&out, &prediction->timing, view);
+  put_timeline(&out, &prediction->timing, view, slice->chip);
   vt_text_put(&out, "<h2>Roofline</h2>\n");
   put_roofline(&out, prediction, slice);
-  put_kernels(&out, &prediction->timing, view, &arena);
+  put_kernels(&out, &prediction->timing, view, slice->chip, &arena);
+  put_collectives(&out, &prediction->timing, view, slice->chip, &arena);
   vt_cli_put_memory(&out, prediction, slice);
   vt_text_put(&out,
               "<p>A model of the chip says this, not a measurement; vtpu validate shows how far "

@@ -14,11 +14,14 @@
 #include "runtime/predict.h"
 #include "runtime/xspace.h"
 
-enum { KERNELS = 1, LOOPS, COLLECTIVES };
+enum { KERNELS = 1, LOOPS, COLLECTIVES, OTHER_CORES }; // the first core's are KERNELS
 
-static json_t *event(const vt_view_span *v) {
+static int track_of(const vt_view_span *v) {
+  return v->collective ? COLLECTIVES : v->loop ? LOOPS : KERNELS;
+}
+
+static json_t *event(const vt_view_span *v, int track) {
   const vt_span *s = v->span;
-  int track = v->collective ? COLLECTIVES : v->loop ? LOOPS : KERNELS;
   const char *name = s->op->loc->name[0] ? s->op->loc->name : s->kind;
   json_t *args = json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:i}", "kind", s->kind, "times",
                            s->trips, "seconds of one run", s->seconds, "flops", s->flops,
@@ -41,11 +44,21 @@ vt_status vt_cli_write_trace(const vt_prediction *prediction, const vt_slice *sl
   const vt_view_span *view = vt_view_of(&prediction->timing, &arena);
   json_t *events = json_array();
   json_array_append_new(events, named("process_name", 0, device));
-  json_array_append_new(events, named("thread_name", KERNELS, "kernels"));
+  int32_t cores = slice->chip->cores / slice->chip->devices;
+  json_array_append_new(events,
+                        named("thread_name", KERNELS, cores > 1 ? "kernels, core 0" : "kernels"));
+  for (int32_t core = 1; core < cores; core++) {
+    char name[32];
+    snprintf(name, sizeof name, "kernels, core %d", core);
+    json_array_append_new(events, named("thread_name", OTHER_CORES + core - 1, name));
+  }
   json_array_append_new(events, named("thread_name", LOOPS, "loops"));
   json_array_append_new(events, named("thread_name", COLLECTIVES, "collectives"));
-  for (uint32_t i = 0; i < prediction->timing.count; i++)
-    json_array_append_new(events, event(&view[i]));
+  for (uint32_t i = 0; i < prediction->timing.count; i++) {
+    json_array_append_new(events, event(&view[i], track_of(&view[i])));
+    for (int32_t core = 1; core < view[i].span->cores; core++)
+      json_array_append_new(events, event(&view[i], OTHER_CORES + core - 1));
+  }
   json_t *all = json_pack("{s:s, s:{s:s, s:s}, s:o}", "displayTimeUnit", "ns", "otherData",
                           "program", program, "slice", slice->name, "traceEvents", events);
   char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

@@ -28,23 +28,26 @@ typedef struct range {
 
 // "hbm_bandwidth=0.5..4": the property and the factors.
 static vt_status read_range(const char *text, range *out) {
-  const char *equals = strchr(text, '=');
-  char *end = NULL;
-  if (equals && (size_t)(equals - text) < sizeof out->name) {
-    snprintf(out->name, sizeof out->name, "%.*s", (int)(equals - text), text);
-    out->from = strtod(equals + 1, &end);
-    if (end > equals + 1 && !strncmp(end, "..", 2)) {
-      const char *at = end + 2;
-      out->to = strtod(at, &end);
-      if (end > at && !*end && out->from > 0 && out->to >= out->from && out->to <= 1e6) {
-        // As `hbm = 2 TB/s` in a chip of one's own; how much there is of it changes no time.
-        if (!strcmp(out->name, "hbm")) snprintf(out->name, sizeof out->name, "hbm_bandwidth");
-        return VT_OK;
-      }
-    }
-  }
-  return vt_error(VT_INVALID_ARGUMENT,
-                  "--param %s: name a property and factors, such as hbm_bandwidth=0.5..4", text);
+  const char *equals = strchr(text, '='), *dots = strstr(text, "..");
+  char from[32] = "", *end = from, *last = from;
+  if (!equals || !dots || dots < equals || dots - equals > (ptrdiff_t)sizeof from ||
+      (size_t)(equals - text) >= sizeof out->name)
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "--param %s: name a property and factors, such as hbm_bandwidth=0.5..4", text);
+  snprintf(out->name, sizeof out->name, "%.*s", (int)(equals - text), text);
+  // Apart from the dots: "1." is a number too.
+  snprintf(from, (size_t)(dots - equals), "%s", equals + 1);
+  out->from = strtod(from, &end);
+  out->to = strtod(dots + 2, &last);
+  bool numbers = end > from && !*end && last > dots + 2 && !*last;
+  if (!numbers || !(out->from >= 1e-6 && out->to >= out->from && out->to <= 1e6))
+    return vt_error(VT_INVALID_ARGUMENT,
+                    "--param %s: the factors go from a number to a larger one, between 1e-6 and "
+                    "1e6, such as 0.5..4",
+                    text);
+  // As `hbm = 2 TB/s` in a chip of one's own; how much there is of it changes no time.
+  if (!strcmp(out->name, "hbm")) snprintf(out->name, sizeof out->name, "hbm_bandwidth");
+  return VT_OK;
 }
 
 // Factors in equal ratios, ends included.
@@ -185,7 +188,7 @@ int vt_cli_sweep(const vt_args *args) {
   if (!param) st = vt_error(VT_INVALID_ARGUMENT, "name what changes: --param hbm_bandwidth=0.5..4");
   if (!st) st = read_range(param, &r);
   if (!st) st = vt_cli_slice_with(args, &arena, &slice);
-  if (!st) st = vt_file_map(args->words.data[0], &program);
+  if (!st) st = vt_cli_map_program(args->words.data[0], &program);
   if (!st) {
     st = measure(program, &slice, &r, count, points);
     vt_file_unmap(&program);
