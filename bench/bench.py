@@ -20,6 +20,8 @@ import time
 
 import ops
 import pallas
+import serve
+from serve import Failed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -33,15 +35,11 @@ UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "fi
          "pallas": ("ms", 1e3)}
 
 
-class Failed(Exception):
-    pass
-
-
-class Side:
+class Side(serve.Process):
     """A worker process. `devices` > 1 on the CPU means that many forced host devices. `cpu`: the widest instructions."""
 
     def __init__(self, name, devices, cpu):
-        env = dict(os.environ, PYTHONUNBUFFERED="1")
+        env = dict(os.environ)
         if name == "vtpu":
             env["JAX_PLATFORMS"] = "tpu,cpu"
             if cpu:
@@ -50,30 +48,7 @@ class Side:
             env["JAX_PLATFORMS"] = "cpu"
             flags = [f"--xla_force_host_platform_device_count={devices}"] if devices > 1 else []
             env["XLA_FLAGS"] = " ".join(flags + ([f"--xla_cpu_max_isa={cpu.upper()}"] if cpu else []))
-        self.name = name
-        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "worker.py")], env=env, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def ask(self, do, **arguments):
-        try:
-            self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise Failed(f"{self.name}: the process ended (exit code {self.process.wait()})")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise Failed(f"{self.name}: {answer['error'].splitlines()[0][:200]}")
-        return answer["value"]
-
-    def stop(self):
-        self.process.stdin.close()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        super().__init__(name, [sys.executable, os.path.join(HERE, "worker.py")], env)
 
 
 class Sides:
@@ -293,7 +268,7 @@ def print_efficiency(rows, peak):
     steps = [row for row in rows if row["metric"] == "step" and row.get("flops")]
     if not steps or not peak:
         return
-    top = max(peak.values())
+    top = max(peak["bf16"], peak["f32"])
     print(f"\noneDNN matrix product here: bf16 {peak['bf16']:.0f}, f32 {peak['f32']:.0f} GFLOP/s")
     for row in steps:
         vtpu, peer = (row["flops"] / row[side] * 1e-9 for side in ("vtpu", "peer"))

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_peak.c - the rate of oneDNN's matrix product on this machine: the reference for the steps of
-// bench.py. Out: one line of JSON, GFLOP/s of a square product of 2048 in bf16 (f32 result) and in
-// f32, best of several runs.
+// gemm_peak.c - the rate of oneDNN's matrix product on this machine, and of reading memory: the
+// references for bench.py and peers.py. Out: one line of JSON, GFLOP/s of a square product of 2048
+// in bf16 (f32 result) and in f32, and GB/s, best of several runs.
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <oneapi/dnnl/dnnl.h>
 
 enum { SIZE = 2048, RUNS = 8 };
+static const size_t READ_BYTES = 512 << 20;
 
 static void check(dnnl_status_t status, const char *what) {
   if (status == dnnl_success) return;
@@ -59,13 +62,31 @@ static double measure(dnnl_data_type_t type, dnnl_engine_t engine, dnnl_stream_t
   return best;
 }
 
+// GB/s of all threads that add up one block, larger than the caches.
+static double measure_reads(void) {
+  int64_t count = (int64_t)(READ_BYTES / sizeof(float));
+  float *block = malloc(READ_BYTES), sum = 0;
+  if (!block) return 0;
+  memset(block, 0, READ_BYTES);
+  double best = 0;
+  for (int run = 0; run < RUNS; run++) {
+    double start = now_s();
+#pragma omp parallel for simd reduction(+ : sum) schedule(static)
+    for (int64_t i = 0; i < count; i++) sum += block[i];
+    double rate = (double)READ_BYTES / (now_s() - start) * 1e-9;
+    if (run > 0 && rate > best && sum == 0) best = rate;
+  }
+  free(block);
+  return best;
+}
+
 int main(void) {
   dnnl_engine_t engine;
   dnnl_stream_t stream;
   check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
   check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "stream");
   double bf16 = measure(dnnl_bf16, engine, stream), f32 = measure(dnnl_f32, engine, stream);
-  printf("{\"bf16\": %.1f, \"f32\": %.1f}\n", bf16, f32);
+  printf("{\"bf16\": %.1f, \"f32\": %.1f, \"read_gb_s\": %.1f}\n", bf16, f32, measure_reads());
   dnnl_stream_destroy(stream);
   dnnl_engine_destroy(engine);
   return 0;

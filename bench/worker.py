@@ -6,9 +6,6 @@ In: one JSON object per line on standard input. Out: one JSON object per line. E
 
 import functools
 import gc
-import json
-import os
-import sys
 import time
 
 import jax
@@ -18,6 +15,7 @@ import numpy as np
 import ops
 import pallas
 import programs
+import serve
 
 
 class Worker:
@@ -173,18 +171,5 @@ SCANS = {"cell16": (cell, (16,)), "cell128": (cell, (128,)), "sums32": (sums, (3
          "rnn64": (rnn, (64,)), "rnn8x32": (rnn, (8, 32))}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    worker = Worker()
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = {"value": getattr(worker, request.pop("do"))(**request)}
-        except Exception as error:  # the row is lost, the run continues
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve.serve(Worker())

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The side of peers.py that runs vtpu; it also draws the weights, and writes the programs for IREE. Serves as worker.py does."""
+
+import functools
+import gc
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import peer_programs
+import programs
+import serve
+
+
+class Ops:
+    """Images are NHWC, keys and values [batch, length, heads, width]."""
+
+    def __init__(self, weights, trains=False, in_place=True):
+        self.weights, self.trains, self.in_place = weights, trains, in_place
+
+    def weight(self, name, shape, scale, start=0.0):
+        if isinstance(self.weights, peer_programs.Weights):
+            return jnp.asarray(self.weights.draw(name, shape, scale, start))
+        return jnp.asarray(self.weights[name])
+
+    def dense(self, x, name, features):
+        kernel = self.weight(f"{name}.kernel", (x.shape[-1], features), x.shape[-1] ** -0.5)
+        return x @ kernel + self.weight(f"{name}.bias", (features,), 0.02)
+
+    def conv(self, x, name, features, size, stride=1):
+        shape = (size, size, x.shape[-1], features)
+        kernel = self.weight(f"{name}.conv", shape, (2 / (size * size * x.shape[-1])) ** 0.5)
+        return jax.lax.conv_general_dilated(x, kernel, (stride, stride), 2 * [(size // 2, size // 2)],
+                                            dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def batch_norm(self, x, name, scale=1.0):
+        part = lambda what, spread, start: self.weight(f"{name}.{what}", (x.shape[-1],), spread, start)
+        scale, offset = part("scale", 0.1 * scale, scale), part("offset", 0.1, 0)
+        if self.trains:
+            mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
+        else:
+            mean, variance = part("mean", 0.1, 0), part("variance", 0.05, 1)
+        return (x - mean) * (jax.lax.rsqrt(variance + 1e-5) * scale) + offset
+
+    def layer_norm(self, x, name):
+        mean = x.mean(-1, keepdims=True)
+        y = (x - mean) * jax.lax.rsqrt(jnp.square(x - mean).mean(-1, keepdims=True) + 1e-5)
+        return y * self.weight(f"{name}.scale", x.shape[-1:], 0.1, 1) + self.weight(f"{name}.offset", x.shape[-1:], 0.1)
+
+    def max_pool(self, x, size=2):
+        low = size // 2 if size > 2 else 0
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, size, size, 1), (1, 2, 2, 1),
+                                     ((0, 0), (low, low), (low, low), (0, 0)))
+
+    def relu(self, x):
+        return jax.nn.relu(x)
+
+    def gelu(self, x, tanh):
+        return jax.nn.gelu(x, approximate=tanh)
+
+    def flat(self, x):
+        return x.reshape(x.shape[0], -1)
+
+    def mean_pixels(self, x):
+        return x.mean((1, 2))
+
+    def embed(self, tokens, name, rows, width):
+        return self.weight(name, (rows, width), 0.02)[tokens]
+
+    def unembed(self, x, name):
+        return x @ jnp.asarray(self.weights[name]).T
+
+    def heads(self, x, heads):
+        return [part.reshape(*x.shape[:2], heads, -1) for part in jnp.split(x, 3, -1)]
+
+    def join(self, x):
+        return x.reshape(*x.shape[:2], -1)
+
+    def attend(self, q, k, v, causal):
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k)
+        if causal:
+            scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+    def attend_cache(self, q, k, v, keys, values):
+        """In place, or for programs that cannot write to their inputs: the new key and value by themselves."""
+        if self.in_place:
+            at = peer_programs.LENGTH - 1
+            keys, values = (jax.lax.dynamic_update_slice(old, new, (0, at, 0, 0)) for old, new in ((keys, k), (values, v)))
+            return self.attend(q, keys, values, False), keys, values
+        q = q * q.shape[-1] ** -0.5
+        before, now = (jnp.einsum("bqhd,bkhd->bhqk", q, x) for x in (keys[:, :-1], k))
+        weights = jax.nn.softmax(jnp.concatenate((before, now), -1))
+        old, new = weights[..., :-1], weights[..., -1:]
+        return jnp.einsum("bhqk,bkhd->bqhd", old, values[:, :-1]) + jnp.einsum("bhqk,bkhd->bqhd", new, v), k, v
+
+
+def loss_of(program, weights, x, labels):
+    logits = program.model(Ops(weights, trains=True), x)
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1).mean()
+
+
+def train(program, state, *inputs):
+    """Gradient descent with momentum."""
+    weights, momenta = state
+    loss, gradients = jax.value_and_grad(functools.partial(loss_of, program))(weights, *inputs)
+    momenta = jax.tree.map(lambda m, g: 0.9 * m + g, momenta, gradients)
+    return (jax.tree.map(lambda w, m: w - 0.01 * m, weights, momenta), momenta), loss
+
+
+class Worker:
+    def platform(self):
+        return jax.devices()[0].platform
+
+    def load(self, name, folder):
+        """Compiles, runs once, and leaves weights, inputs and result in `folder`; what it computes and reads."""
+        self.call = self.carry = None
+        gc.collect()
+        program = peer_programs.PROGRAMS[name]
+        inputs = program.make(np.random.default_rng(0))
+        self.program, weights = program, peer_programs.Weights()
+        jax.eval_shape(lambda *x: program.model(Ops(weights, trains=program.trains), *x), *inputs[: 1 if program.trains else None])
+        weights = dict(weights)
+        np.savez(os.path.join(folder, "weights.npz"), **weights)
+        np.savez(os.path.join(folder, "inputs.npz"), *inputs)
+        bytes_ = sum(x.nbytes for x in weights.values()) + sum(x.nbytes for x in inputs)
+        weights, inputs = jax.device_put((weights, inputs), jax.devices()[0])
+        if program.trains:
+            step = jax.jit(functools.partial(train, program), donate_argnums=0)
+            self.carry = (weights, jax.tree.map(jnp.zeros_like, weights))
+            call = lambda: step(self.carry, *inputs)
+            arguments = (self.carry, *inputs)
+        elif len(inputs) > 1:  # decode: the caches go round
+            step = jax.jit(lambda caches, w, tokens: (lambda y, *kept: (kept, y))(*program.model(Ops(w), tokens, *caches)),
+                           donate_argnums=0)
+            self.carry = list(inputs[1:])
+            call = lambda: step(self.carry, weights, inputs[0])
+            arguments = (self.carry, weights, inputs[0])
+        else:
+            step, self.carry = jax.jit(lambda w, *x: (None, program.model(Ops(w), *x))), None
+            call = lambda: step(weights, *inputs)
+            arguments = (weights, *inputs)
+        self.call = call
+        flops = programs.matrix_flops(jax.make_jaxpr(step)(*arguments).jaxpr)
+        self.carry, result = call()
+        results = [np.asarray(result[0] if isinstance(result, tuple) else result)]
+        for _ in range(2 if program.trains else 0):
+            self.carry, result = call()
+            results.append(np.asarray(result))
+        np.save(os.path.join(folder, "result.npy"), np.stack(results))
+        return {"flops": flops, "bytes": bytes_}
+
+    def export(self, folder):
+        """For IREE: the weights are constants of the program, as when it is deployed."""
+        with np.load(os.path.join(folder, "weights.npz")) as file:
+            weights = dict(file)
+        with np.load(os.path.join(folder, "inputs.npz")) as file:
+            inputs = [file[key] for key in file]
+        step = jax.jit(lambda *x: self.program.model(Ops(weights, in_place=False), *x))
+        exported = jax.export.export(step, platforms=["cpu"])(*inputs)
+        with open(os.path.join(folder, "program.mlirbc"), "wb") as file:
+            file.write(exported.mlir_module_serialized)
+
+    def run(self, count):
+        """Steps back to back, predictions each awaited."""
+
+        def call():
+            self.carry, result = self.call()
+            return result if self.program.trains else jax.block_until_ready(result)
+
+        return serve.timed(call, count, lambda result: jax.block_until_ready((self.carry, result)))
+
+
+if __name__ == "__main__":
+    serve.serve(Worker())
