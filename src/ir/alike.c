@@ -86,7 +86,7 @@ uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
       one = vt_hash_u64((uint64_t)attr->i64, one);
     if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_INTS && attr->count)
       one = vt_hash_bytes(attr->ints, sizeof *attr->ints * attr->count, one);
-    if (attr->key == VT_ATTR_VALUE) one = literal_hash(attr->literal, one);
+    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_LITERAL) one = literal_hash(attr->literal, one);
     h += one;
   }
   return h;

@@ -193,10 +193,9 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
 
 // Equal in all processes that compile the same program for the same devices: what differs between
 // them are places in the user's source, and options without influence on results, such as a folder.
-static uint64_t fingerprint(const vt_executable *executable, const vt_module *module) {
+uint64_t vt_executable_fingerprint(const vt_executable *executable, uint64_t hash) {
   const vt_executable_options *options = &executable->options;
   const vt_executable_info *info = &executable->info;
-  uint64_t hash = vt_module_hash(module);
   hash = vt_hash_bytes(executable->slice.name, strlen(executable->slice.name), hash);
   hash = vt_hash_bytes(info->device_ids, (size_t)info->partitions * sizeof(int32_t), hash);
   hash = vt_hash_u64((uint64_t)info->replicas, hash);
@@ -223,7 +222,7 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(vt_mosaic_attach(*module, &kernels));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));
-  info->fingerprint = fingerprint(executable, *module);
+  info->fingerprint = vt_executable_fingerprint(executable, vt_module_hash(*module));
   vt_host_options host = {.exact_dots = executable->options.exact_dots || exact_dots_wanted(),
                           .evaluator_only = evaluator_wanted()};
   // replicas -> one program over all devices

@@ -220,11 +220,18 @@ void vt_launch_abandon(vt_launch *launch) {
 
 // ---- words --------------------------------------------------------------------------------------
 
+// Those that others may ask for: none, of a program that is cut.
+static uint32_t told_params(const vt_executable *executable) {
+  return executable->parts > 1 ? 0 : executable->info.param_count;
+}
+
 static vt_status put_word(const vt_launch *launch, vt_text *out) {
-  const vt_executable_info *info = &launch->job->executable->info;
-  uint8_t *list = calloc((size_t)info->param_count + 1, 8);
+  const vt_executable *executable = launch->job->executable;
+  const vt_executable_info *info = &executable->info;
+  uint32_t count = told_params(executable);
+  uint8_t *list = calloc((size_t)count + 1, 8);
   if (!list) return vt_error_no_memory();
-  for (uint32_t p = 0; p < info->param_count; p++) {
+  for (uint32_t p = 0; p < count; p++) {
     const vt_argument *arg = &launch->job->arguments[p];
     uint64_t agreed = arg->gathered ? 0 : arg->storage->agreed;
     for (int i = 0; i < 8; i++) list[p * 8 + (uint32_t)i] = (uint8_t)(agreed >> (8 * i));
@@ -232,9 +239,9 @@ static vt_status put_word(const vt_launch *launch, vt_text *out) {
   vt_word word = {.kind = VT_WORD_LAUNCH,
                   .group = launch->group,
                   .number = launch->number,
-                  .fingerprint = info->fingerprint,
+                  .fingerprint = executable->compared,
                   .variant = launch->variant,
-                  .param_count = info->param_count,
+                  .param_count = count,
                   .agreed = list,
                   .text = {(const uint8_t *)info->name, strlen(info->name)}};
   vt_word_write(&word, out);
@@ -244,20 +251,21 @@ static vt_status put_word(const vt_launch *launch, vt_text *out) {
 
 // All words are there: whether they are about the same program.
 static vt_status compare(const vt_launch *launch) {
-  const vt_executable_info *info = &launch->job->executable->info;
+  const vt_executable *executable = launch->job->executable;
+  uint64_t compared = executable->compared;
   const vt_crossing *crossing = launch->crossing;
   for (const vt_said *said = launch->said; said; said = said->next) {
     const vt_word *word = &said->word;
-    if (word->fingerprint == info->fingerprint && word->param_count == info->param_count &&
+    if (word->fingerprint == compared && word->param_count == told_params(executable) &&
         word->variant == launch->variant)
       continue;
-    bool same = word->fingerprint == info->fingerprint;
+    bool same = word->fingerprint == compared;
     return vt_error(
         VT_FAILED_PRECONDITION,
         "processes run different programs: %s launches %s (fingerprint %016" PRIx64 ", launch "
         "%" PRIu64 "), %s launches %.*s (fingerprint %016" PRIx64 ")%s. All processes must run "
         "the same computations in the same order",
-        vt_peers_name(crossing->peers, crossing->process), info->name, info->fingerprint,
+        vt_peers_name(crossing->peers, crossing->process), name_of(launch), compared,
         launch->number, vt_peers_name(crossing->peers, said->from), (int)word->text.size,
         (const char *)word->text.data, word->fingerprint,
         same ? ", with arguments that differ between devices in another way" : "");

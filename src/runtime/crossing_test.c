@@ -261,6 +261,147 @@ static void a_death_ends_the_runs_of_all(void **state) {
   run_all(4, see_a_death, 2);
 }
 
+// ---- replicas -----------------------------------------------------------------------------------
+
+// Each process multiplies by a number of its own; then all replicas reduce.
+static const char replica_program[] =
+    "module @step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 8 : i32} {\n"
+    "func.func public @main(%%x: tensor<6xf32>) -> tensor<6xf32> {\n"
+    "%%c = stablehlo.constant dense<%d.0> : tensor<6xf32>\n"
+    "%%m = stablehlo.multiply %%x, %%c : tensor<6xf32>\n"
+    "%%s = \"stablehlo.all_reduce\"(%%m) <{replica_groups = dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : "
+    "tensor<1x8xi64>}> ({\n"
+    "^bb0(%%a: tensor<f32>, %%b: tensor<f32>):\n"
+    "%%f = stablehlo.%s %%a, %%b : tensor<f32>\n"
+    "stablehlo.return %%f : tensor<f32>\n"
+    "}) : (tensor<6xf32>) -> tensor<6xf32>\n"
+    "%%r = stablehlo.subtract %%s, %%x : tensor<6xf32>\n"
+    "return %%r : tensor<6xf32> } }\n";
+
+static vt_executable *compile_replicas(const vt_client *client, int number, const char *op) {
+  char text[sizeof replica_program + 32];
+  vt_executable *executable = NULL;
+  vt_executable_options options = {
+      .replicas = DEVICES, .partitions = 1, .split = vt_client_split(client)};
+  snprintf(text, sizeof text, replica_program, number, op);
+  vt_status st =
+      vt_executable_compile(vt_client_slice(client),
+                            (vt_bytes){(const uint8_t *)text, strlen(text)}, &options, &executable);
+  if (st) (void)fail_with(st);
+  return executable;
+}
+
+// The device's replica starts on its own where it is given.
+static vt_status run_replicas(vt_client *client, vt_executable *executable, vt_buffer **rows,
+                              int32_t here, bool one_by_one) {
+  vt_buffer *out[DEVICES] = {0};
+  vt_status st = VT_OK;
+  for (int32_t i = 0; i < here && !st; i += one_by_one ? 1 : here) {
+    vt_buffer *const *in_rows[DEVICES];
+    vt_buffer **out_rows[DEVICES];
+    for (int32_t k = i; k < here; k++) in_rows[k - i] = &rows[k], out_rows[k - i] = &out[k];
+    vt_event *done = NULL;
+    vt_execution execution = {.arguments = in_rows,
+                              .results = out_rows,
+                              .argument_count = 1,
+                              .device = one_by_one ? vt_buffer_memory(rows[i])->device : NULL};
+    st = vt_executable_execute(client, executable, &execution, &done);
+    if (!st && i + 1 == here) st = vt_event_await(done);
+    if (!st && !one_by_one) st = vt_event_await(done);
+    vt_event_release(done);
+  }
+  for (int32_t i = 0; i < here; i++) {
+    vt_buffer_destroy(rows[i]);
+    rows[i] = out[i];
+  }
+  return st;
+}
+
+static int compute_replicas(int count, int index) {
+  vt_client *client = NULL;
+  vt_buffer *rows[DEVICES] = {0};
+  const int64_t dims[] = {WIDTH};
+  int32_t here = 0;
+  vt_status st = join(count, index, &client);
+  vt_executable *executable = st ? NULL : compile_replicas(client, index + 1, "add");
+  if (!st && !executable) st = vt_error(VT_INTERNAL, "no program");
+  for (int32_t d = 0; d < DEVICES && !st; d++) {
+    vt_device *device = vt_client_device(client, d);
+    float x[WIDTH] = {(float)d, 1, 2, 3, 4, 5};
+    if (device->process == vt_client_process(client))
+      st = vt_buffer_from_host(&device->memories[VT_MEMORY_DEVICE], (vt_type){VT_F32, 1, dims}, x,
+                               NULL, NULL, &rows[here++]);
+  }
+  for (int i = 0; i < 2 && !st; i++) st = run_replicas(client, executable, rows, here, i > 0);
+  for (int32_t k = 0; k < here; k++) {
+    vt_event *copied = NULL;
+    if (!st) {
+      int32_t id = vt_buffer_memory(rows[k])->device->id;
+      st = vt_buffer_to_host(rows[k], shared_rows[count][id], NULL, &copied);
+      if (!st) st = vt_event_await(copied);
+      vt_event_release(copied);
+    }
+    vt_buffer_destroy(rows[k]);
+  }
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return st ? fail_with(st) : 0;
+}
+
+// Device d of a v3-8 in the order of cores: two on each chip, chips in rows of two.
+static int number_of(int count, int d) {
+  int chip = d / 2;
+  return 1 + (count == 2 ? chip / 2 : count == 4 ? chip : 0);
+}
+
+static void replicas_run_a_program_of_their_process(void **state) {
+  (void)state;
+  for (int count = 1; count <= PROCESSES; count *= 2) {
+    memset(shared_rows[count], 0, sizeof shared_rows[count]);
+    run_all(count, compute_replicas, -1);
+    for (int i = 0; i < WIDTH; i++) {
+      float x[DEVICES];
+      for (int d = 0; d < DEVICES; d++) x[d] = i ? (float)i : (float)d;
+      for (int step = 0; step < 2; step++) {
+        float sum = 0;
+        for (int d = 0; d < DEVICES; d++) sum += x[d] * (float)number_of(count, d);
+        for (int d = 0; d < DEVICES; d++) x[d] = sum - x[d];
+      }
+      for (int d = 0; d < DEVICES; d++)
+        if (shared_rows[count][d][i] != x[d])
+          fail_msg("%d processes, device %d, element %d: %g, want %g", count, d, i,
+                   (double)shared_rows[count][d][i], (double)x[d]);
+    }
+  }
+}
+
+static int reduce_otherwise(int count, int index) {
+  vt_client *client = NULL;
+  vt_buffer *rows[DEVICES] = {0};
+  const int64_t dims[] = {WIDTH};
+  int32_t here = 0;
+  vt_status st = join(count, index, &client);
+  if (st) return fail_with(st);
+  vt_executable *executable = compile_replicas(client, 1, index ? "maximum" : "add");
+  for (int32_t d = 0; d < DEVICES && !st; d++) {
+    vt_device *device = vt_client_device(client, d);
+    if (device->process == vt_client_process(client))
+      st = vt_buffer_zeros(&device->memories[VT_MEMORY_DEVICE], (vt_type){VT_F32, 1, dims},
+                           &rows[here++]);
+  }
+  if (!st) st = run_replicas(client, executable, rows, here, false);
+  int bad = expect_error(st, "processes run different programs");
+  for (int32_t k = 0; k < here; k++) vt_buffer_destroy(rows[k]);
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return bad;
+}
+
+static void replicas_that_reduce_otherwise_end_on_all(void **state) {
+  (void)state;
+  run_all(2, reduce_otherwise, -1);
+}
+
 // ---- by shared memory and by TCP ----------------------------------------------------------------
 
 // A reversal of rows and a sum over them: blocks of several pieces, and shares.
@@ -423,6 +564,8 @@ int main(void) {
       cmocka_unit_test(all_numbers_of_processes_give_the_same_bits),
       cmocka_unit_test(both_transports_give_the_same_bits),
       cmocka_unit_test(different_programs_end_on_all),
+      cmocka_unit_test(replicas_run_a_program_of_their_process),
+      cmocka_unit_test(replicas_that_reduce_otherwise_end_on_all),
       cmocka_unit_test(a_death_ends_the_runs_of_all),
       cmocka_unit_test(arrays_go_from_process_to_process),
       cmocka_unit_test(leaving_is_told_from_dying),

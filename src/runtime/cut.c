@@ -8,6 +8,8 @@
 // same sums in the same order, so the same bits.
 // A program with manual computations says what each device does: it becomes the program of one
 // device, and a process runs its own devices in lockstep.
+// A program of replicas is one already. Each process may have a program of its own: what must be
+// the same is where they meet.
 // What cannot be cut runs gathered (crossing.c). All processes decide alike: program, options and
 // devices decide, nothing else.
 #include "runtime/runtime_internal.h"
@@ -47,12 +49,14 @@ static void find_parts(cutting *c) {
 
 static bool may_be_cut(const vt_executable *executable) {
   const vt_executable_options *options = &executable->options;
-  return executable->split.count > 1 && executable->info.partitions > 1 && !options->alone &&
-         !options->all;
+  if (executable->info.replicas > 1 && executable->split.process < 0)
+    return false; // in lockstep it has the same bits
+  return executable->split.count > 1 && executable->info.partitions > 1 && !options->alone;
 }
 
 static vt_status check_kind(const vt_executable *executable) {
-  if (executable->info.replicas > 1) return vt_error(VT_UNIMPLEMENTED, "replicas");
+  if (executable->info.replicas > 1 && executable->info.replicas != executable->info.partitions)
+    return vt_error(VT_UNIMPLEMENTED, "replicas of several partitions");
   if (executable->transfers) return vt_error(VT_UNIMPLEMENTED, "host callbacks");
   if (executable->own) return vt_error(VT_UNIMPLEMENTED, "arguments that differ between devices");
   return VT_OK;
@@ -139,13 +143,27 @@ static vt_status check_border(cutting *c, const char *what, const vt_io *ios,
   return VT_OK;
 }
 
+// Of an array that each device has for itself.
+static void keep_partials(const cutting *c, vt_io *io) {
+  int32_t partitions = c->executable->info.partitions, count = 0;
+  int32_t *partial_of = VT_NEW_ARRAY(&c->executable->arena, int32_t, partitions);
+  for (int32_t d = 0; d < partitions; d++)
+    if (c->part_of[d] == c->mine) partial_of[d] = count++;
+  io->cut = true;
+  io->partials = count;
+  io->partial_of = partial_of;
+  io->replicated = count == 1;
+  if (io->replicated) io->partial_of = NULL, io->offsets = NULL;
+}
+
 // What this process holds is the whole array now.
 static void make_local(cutting *c, vt_io *io) {
   vt_arena *arena = &c->executable->arena;
   int32_t rank = io->type.rank, partitions = c->executable->info.partitions;
   int64_t offset[VT_MAX_RANK], dims[VT_MAX_RANK];
   io->within = true;
-  if (io->replicated) return;
+  if (io->partials > 1) keep_partials(c, io);
+  if (io->replicated || io->partials > 1) return;
   (void)find_rectangle(c, io, c->mine, offset, dims);
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, (size_t)partitions *(size_t)rank + 1);
   for (int32_t d = 0; d < partitions; d++)
@@ -224,9 +242,28 @@ static vt_status make_program_of_devices(cutting *c) {
   return check_wrapper(c);
 }
 
-static vt_status make_program(cutting *c) {
+static vt_status check_replicas(const cutting *c, const vt_module *module) {
+  const vt_executable *executable = c->executable;
+  const vt_executable_info *info = &executable->info;
+  if (vt_module_any(module, meets_devices))
+    return vt_error(VT_UNIMPLEMENTED, "a kernel in which devices meet");
+  for (uint32_t i = 0; i < info->param_count + info->result_count; i++) {
+    bool result = i >= info->param_count;
+    uint32_t k = result ? i - info->param_count : i;
+    const vt_io *io = result ? &info->results[k] : &info->params[k];
+    const vt_tiling *at = result ? &executable->result_tilings[k] : &executable->param_tilings[k];
+    if (io->type.dtype != VT_TOKEN && at->partials != info->partitions)
+      return vt_error(VT_UNIMPLEMENTED, "%s %u is of several replicas",
+                      result ? "result" : "parameter", k);
+  }
+  return VT_OK;
+}
+
+// Leaves c->module NULL where `as_imported` is the program.
+static vt_status make_program(cutting *c, const vt_module *as_imported) {
   vt_executable *executable = c->executable;
   const vt_executable_info *info = &executable->info;
+  if (info->replicas > 1) return check_replicas(c, as_imported);
   if (executable->manual) return make_program_of_devices(c);
   VT_TRY(read_program(c, &c->module));
   vt_spmd_inline(c->module, true);
@@ -240,15 +277,21 @@ static vt_status make_program(cutting *c) {
   return c->mine < 0 ? vt_spmd_lockstep(c->module, whole, c->count) : VT_OK;
 }
 
-static void use_program(cutting *c, vt_module **module) {
+static vt_status use_program(cutting *c, vt_module **module) {
   vt_executable *executable = c->executable;
   vt_executable_info *info = &executable->info;
-  vt_module_destroy(*module);
-  *module = c->module;
-  c->module = NULL;
+  if (c->module) {
+    vt_module_destroy(*module);
+    *module = c->module;
+    c->module = NULL;
+  } else {
+    executable->compared = vt_executable_fingerprint(executable, vt_spmd_meetings(*module));
+    VT_TRY(vt_io_expand_partials(executable, *module));
+  }
   executable->parts = c->count;
   info->fingerprint = vt_hash_u64((uint64_t)c->count, info->fingerprint);
-  if (c->mine < 0) return;
+  executable->compared = vt_hash_u64((uint64_t)c->count, executable->compared);
+  if (c->mine < 0) return VT_OK;
   executable->part = c->mine + 1;
   if (executable->manual)
     executable->part_of = (const int32_t *)vt_arena_copy(
@@ -256,20 +299,20 @@ static void use_program(cutting *c, vt_module **module) {
   vt_io *params = (vt_io *)(uintptr_t)info->params, *results = (vt_io *)(uintptr_t)info->results;
   for (uint32_t i = 0; i < info->param_count; i++) make_local(c, &params[i]);
   for (uint32_t i = 0; i < info->result_count; i++) make_local(c, &results[i]);
+  return VT_OK;
 }
 
 vt_status vt_executable_cut(vt_executable *executable, vt_module **module) {
   cutting c = {.executable = executable};
   executable->parts = 1;
+  executable->compared = executable->info.fingerprint;
   if (!may_be_cut(executable)) return VT_OK;
   find_parts(&c);
-  vt_status st = VT_OK;
-  if (c.count > 1) {
-    st = check_kind(executable);
-    if (!st) st = make_program(&c);
-    if (!st) use_program(&c, module);
-  }
-  if (st && vt_status_code(st) != VT_RESOURCE_EXHAUSTED) {
+  vt_status st = check_kind(executable);
+  if (!st && c.count > 1) st = make_program(&c, *module);
+  if (!st && c.count > 1) {
+    st = use_program(&c, module);
+  } else if (st && vt_status_code(st) != VT_RESOURCE_EXHAUSTED) {
     vt_log(VT_LOG_INFO, "%s runs whole in each process: %s", executable->info.name,
            vt_status_message(st));
     vt_status_free(st);

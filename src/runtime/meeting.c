@@ -37,6 +37,17 @@ struct vt_meeting {
   seat seats[]; // [device position]
 };
 
+// Replicas of other processes run the same program there.
+static bool is_here(const vt_client *client, const vt_executable_info *info, int32_t position) {
+  return client->devices[info->device_ids[position]].process == client->process;
+}
+
+static int32_t seats_here(const vt_client *client, const vt_executable_info *info) {
+  int32_t count = 0;
+  for (int32_t d = 0; d < info->partitions; d++) count += is_here(client, info, d);
+  return count;
+}
+
 static void seat_free(seat *s) {
   vt_executable_release(s->executable);
   vt_event_release(s->done);
@@ -131,7 +142,7 @@ static vt_status seat_arguments(vt_client *client, const vt_executable *executab
   return VT_OK;
 }
 
-typedef struct rows { // [device position]
+typedef struct rows { // [seat of this process]
   vt_buffer **arguments, **spares, **results;
   vt_buffer *const **argument_rows;
   vt_buffer ***result_rows;
@@ -148,11 +159,14 @@ static vt_status rows_fill(rows *r, vt_client *client, const vt_executable *exec
   r->result_rows = calloc(devices, sizeof *r->result_rows);
   if (!r->arguments || !r->spares || !r->results || !r->argument_rows || !r->result_rows)
     return vt_error_no_memory();
-  for (size_t d = 0; d < devices; d++) {
-    r->argument_rows[d] = r->arguments + d * params;
-    r->result_rows[d] = r->results + d * info->result_count;
-    VT_TRY(seat_arguments(client, executable, (int32_t)d, &m->seats[d], r->arguments + d * params,
-                          r->spares + d * params));
+  size_t row = 0;
+  for (int32_t d = 0; d < info->partitions; d++) {
+    if (!is_here(client, info, d)) continue;
+    r->argument_rows[row] = r->arguments + row * params;
+    r->result_rows[row] = r->results + row * info->result_count;
+    VT_TRY(seat_arguments(client, executable, d, &m->seats[d], r->arguments + row * params,
+                          r->spares + row * params));
+    row++;
   }
   return VT_OK;
 }
@@ -178,8 +192,8 @@ static void meeting_run(vt_client *client, vt_meeting *m, vt_executable *executa
   if (st) {
     meeting_fail(m, st);
   } else {
-    for (int32_t d = 0; d < info->partitions; d++)
-      fill_results(executable, d, &m->seats[d], r.result_rows[d]);
+    for (int32_t d = 0, row = 0; d < info->partitions; d++)
+      if (is_here(client, info, d)) fill_results(executable, d, &m->seats[d], r.result_rows[row++]);
     destroy_arguments(m);
     vt_event_on_complete(m->run, &m->waiter, run_over, m);
   }
@@ -319,7 +333,7 @@ static vt_meeting *first_of(const vt_client *client, int32_t device, int32_t *ou
 static bool all_wait(const vt_client *client, const vt_executable_info *info) {
   int32_t position;
   for (int32_t i = 0; i < info->partitions; i++)
-    if (!first_of(client, info->device_ids[i], &position)) return false;
+    if (is_here(client, info, i) && !first_of(client, info->device_ids[i], &position)) return false;
   return true;
 }
 
@@ -344,6 +358,7 @@ static vt_meeting *take_firsts(vt_client *client, vt_executable *executable) {
   const vt_executable_info *info = &executable->info;
   int32_t position;
   for (int32_t i = 0; i < info->partitions; i++) {
+    if (!is_here(client, info, i)) continue;
     const vt_executable_info *other =
         &first_of(client, info->device_ids[i], &position)->executable->info;
     if (other->partitions != info->partitions || other->replicas != info->replicas ||
@@ -352,6 +367,7 @@ static vt_meeting *take_firsts(vt_client *client, vt_executable *executable) {
   }
   vt_meeting *together = meeting_create(executable);
   for (int32_t i = 0; together && i < info->partitions; i++) {
+    if (!is_here(client, info, i)) continue;
     vt_meeting *m = first_of(client, info->device_ids[i], &position);
     together->seats[i] = m->seats[position];
     together->here++;
@@ -363,7 +379,7 @@ static vt_meeting *take_firsts(vt_client *client, vt_executable *executable) {
 
 static vt_meeting *take_complete(vt_client *client) {
   vt_meeting *m = client->meetings;
-  while (m && m->here < m->executable->info.partitions) m = m->next;
+  while (m && m->here < seats_here(client, &m->executable->info)) m = m->next;
   if (m) leave(client, m);
   return m;
 }
@@ -450,7 +466,10 @@ static vt_status run_apart(vt_client *client, vt_meeting *m) {
   size_t devices = (size_t)m->executable->info.partitions;
   vt_executable **each = calloc(devices, sizeof *each), *united = NULL;
   if (!each) return vt_error_no_memory();
-  for (size_t d = 0; d < devices; d++) each[d] = m->seats[d].executable;
+  size_t first = 0;
+  while (!m->seats[first].executable) first++;
+  for (size_t d = 0; d < devices; d++) // of other processes any
+    each[d] = m->seats[m->seats[d].executable ? d : first].executable;
   vt_status st = vt_executable_unite(each, &united);
   free(each);
   if (!st) meeting_run(client, m, united);

@@ -162,6 +162,7 @@ struct vt_executable {
   // By device, of a program cut into parts of which each runs the program of one device on its own;
   // NULL: on what they hold together.
   const int32_t *part_of;
+  uint64_t compared; // by the processes of a run: the same in all
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
   const bool *own;             // of this one; NULL = none
@@ -184,6 +185,8 @@ vt_status vt_executable_compile_own(const vt_slice *slice, vt_bytes program,
                                     const vt_executable_options *options, const bool *own,
                                     vt_executable **out_executable) VT_CHECKED;
 vt_status vt_executable_signature(vt_executable *executable, const vt_module *module) VT_CHECKED;
+// `hash`: of the program. The devices and options that change results are added.
+uint64_t vt_executable_fingerprint(const vt_executable *executable, uint64_t hash);
 // The program for arguments of which `own` (by parameter) differ from device to device; borrowed,
 // lives as long as `executable`.
 vt_status vt_executable_for_own(vt_executable *executable, const bool *own,

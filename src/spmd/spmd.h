@@ -76,6 +76,10 @@ vt_status vt_spmd_unite(vt_module *const *programs, uint32_t count, int32_t repl
                         const uint32_t *program_of, vt_arena *arena, uint32_t **out_param_of,
                         uint32_t **out_result_of) VT_CHECKED;
 
+// A number for what replicas do together: the collectives of the program, in order, and the loops
+// and branches around them. Equal in programs that replicas may run at once.
+uint64_t vt_spmd_meetings(const vt_module *module);
+
 // Parameters and results of main whose sharding does not divide them become arrays of whole tiles,
 // as devices hold them: padding of parameters is not read, that of results is zero. Call it once,
 // after vt_spmd_from_replicas and before all else. errors as vt_tiling_make

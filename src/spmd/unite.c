@@ -123,6 +123,48 @@ static vt_status choose(uniting *u, vt_value *const *values, vt_value **out) {
   return VT_OK;
 }
 
+// ---- where replicas meet -----------------------------------------------------------------------
+
+static uint64_t hash_type(vt_type type, uint64_t seed) {
+  seed = vt_hash_u64((uint64_t)type.dtype, seed);
+  return type.rank ? vt_hash_bytes(type.dims, sizeof *type.dims * (size_t)type.rank, seed) : seed;
+}
+
+static uint64_t hash_codes(const vt_func *func, uint64_t seed) {
+  for (const vt_op *op = func->first; op; op = op->next) seed = vt_hash_u64(op->code, seed);
+  return seed;
+}
+
+static uint64_t hash_collective(const vt_op *op, uint64_t seed) {
+  vt_arena scratch = {0};
+  vt_value **any = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
+  seed = vt_hash_u64(vt_op_hash(op, any), seed);
+  for (uint32_t i = 0; i < op->operand_count; i++) seed = hash_type(op->operands[i]->type, seed);
+  for (uint32_t r = 0; r < op->region_count; r++) seed = hash_codes(op->regions[r], seed);
+  vt_arena_free(&scratch);
+  return seed;
+}
+
+// `seed` itself: they do not meet in the function.
+static uint64_t meetings_in(const vt_func *func, uint64_t seed) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (vt_op_callee(op)) seed = meetings_in(vt_op_callee(op), seed);
+    if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) {
+      seed = hash_collective(op, seed);
+      continue;
+    }
+    for (uint32_t r = 0; r < op->region_count; r++) {
+      uint64_t inner = meetings_in(op->regions[r], seed);
+      if (inner != seed) seed = vt_hash_u64(op->code, vt_hash_u64(r, inner));
+    }
+  }
+  return seed;
+}
+
+uint64_t vt_spmd_meetings(const vt_module *module) {
+  return meetings_in(module->main, 1);
+}
+
 // ---- the walk -----------------------------------------------------------------------------------
 
 static bool replicas_meet(const vt_op *op) {

@@ -24,6 +24,7 @@ LOSS, VALUE = 0.02, 0.1  # of a loss, or of 1 if it is less; of other values
 Program = collections.namedtuple("Program", "venv file slice devices cpu tpu packaged", defaults=((), (), False))
 LAUNCH = ("-m", "accelerate.commands.launch", "--num_machines=1", "--num_processes=1", "--dynamo_backend=no")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node=4")
+TORCHRUN_8 = (*TORCHRUN[:2], "--nproc_per_node=8")
 TORCH = {"venv": "torch-xla", "slice": "v5litepod-1", "devices": 1}
 VTPU = "VTPU"  # in words: the command
 REPLICAS = {"venv": "torch-xla", "slice": "v3-8", "devices": 8}
@@ -41,6 +42,10 @@ def accelerated_replicas(precision, added_up):
                    tpu=(*LAUNCH, "--tpu", "--main_training_function=main", f"--mixed_precision={precision}", *words))
 
 
+def processes(slice_name, replicas, *tpu):
+    return Program("torch-xla", None, slice_name, replicas, ("torch_xla_processes.py", "cpu", str(replicas)), tpu)
+
+
 def narrowed(variable):
     return Program(**TORCH, file="torch_xla_narrow.py", cpu=("cpu", variable), tpu=("tpu", variable))
 
@@ -54,6 +59,9 @@ PROGRAMS = {
     "torch_xla_replicas": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_xla_torchrun": Program("torch-xla", None, "v4-8", 4, ("torch_xla_replicas.py", "cpu"),
                                   (*TORCHRUN, "torch_xla_replicas.py", "tpu")),
+    "torch_xla_processes": processes("v4-8", 4, *TORCHRUN, "torch_xla_processes.py", "tpu"),
+    "torch_xla_processes_8": processes("v5litepod-8", 8, *TORCHRUN_8, "torch_xla_processes.py", "tpu"),
+    "torch_xla_processes_threads": processes("v3-8", 8, "torch_xla_processes.py", "tpu", "each-chip"),
     "torch_xla_package": Program(**REPLICAS, file="torch_xla_replicas.py", cpu=("cpu",), tpu=("tpu",), packaged=True),
     "torch_xla_parts": Program(**TORCH, file="torch_xla_parts.py", cpu=("cpu",), tpu=("tpu", VTPU)),
     "torch_xla_use_bf16": narrowed("XLA_USE_BF16"),
