@@ -19,6 +19,7 @@
 
 #include "distributed/metadata.h"
 #include "distributed/peers.h"
+#include "distributed/root.h"
 
 // ---- the environment ----------------------------------------------------------------------------
 
@@ -114,7 +115,8 @@ static void check_row(const join_row *row) {
   vt_arena arena = {0};
   char text[VT_HOST_NAME + 16];
   assert_null(vt_slice_from_name(row->slice, &slice));
-  vt_status st = vt_join_read(&slice, look_up, (void *)(uintptr_t)row->environment, &arena, &join);
+  vt_status st =
+      vt_join_read(&slice, look_up, (void *)(uintptr_t)row->environment, NULL, &arena, &join);
   if (row->error ? !st || !strstr(vt_status_message(st), row->error) : st != VT_OK)
     fail_msg("%s: %s: %s", row->slice, row->environment, st ? vt_status_message(st) : "no error");
   if (!st) {
@@ -138,6 +140,70 @@ static void check_row(const join_row *row) {
 static void environments_say_who_this_is(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof join_rows / sizeof *join_rows; i++) check_row(&join_rows[i]);
+}
+
+// ---- the framework's store ----------------------------------------------------------------------
+
+#define SECRET "0123456789abcdef0123456789abcdef"
+static void addresses_of_process_0(void **state) {
+  static const struct {
+    const char *text;
+    int count; // 0: not one of ours
+  } rows[] = {
+      {SECRET " 10.1.2.3:40001", 1},
+      {SECRET " 10.1.2.3:1,127.0.0.1:65535", 2},
+      {SECRET, 0},
+      {SECRET " ", 0},
+      {SECRET " 10.1.2.3", 0},
+      {SECRET " 10.1.2.3:0", 0},
+      {SECRET " 10.1.2.3:65536", 0},
+      {SECRET " 10.1.2.3:1,", 0},
+      {SECRET " 10.1.2.3:1;10.1.2.4", 0},
+      {"short 10.1.2.3:1", 0},
+      {SECRET " some.host:1", 0},
+      {"", 0},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_root root;
+    vt_status st = vt_root_read(rows[i].text, &root);
+    if ((st == VT_OK) != (rows[i].count > 0) || (!st && root.count != rows[i].count))
+      fail_msg("%s: %s", rows[i].text, st ? vt_status_message(st) : "read");
+    vt_status_free(st);
+  }
+}
+
+static void a_store_is_for_those_of_whom_nothing_says(void **state) {
+  static const struct {
+    const char *slice, *environment, *error;
+    int count;
+  } rows[] = {
+      {"v4-16", "", NULL, 2},
+      {"v4-16", "TPU_PROCESS_BOUNDS=1,1,1", NULL, 1},
+      {"v4-16", "VTPU_HOSTS=alone", NULL, 1},
+      {"v4-16", "TPU_PROCESS_ADDRESSES=a:1,b:1 CLOUD_TPU_TASK_ID=0", NULL, 2},
+      {"v3-8", "", "2 processes, and v3-8 has 1 hosts", 0},
+      {"v3-8", "TPU_PROCESS_BOUNDS=1,2,1", NULL, 2},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    vt_slice slice;
+    vt_join join;
+    vt_arena arena = {0};
+    const vt_store store = {.index = 1, .count = 2};
+    assert_null(vt_slice_from_name(rows[i].slice, &slice));
+    vt_status st = vt_join_read(&slice, look_up, (void *)(uintptr_t)rows[i].environment, &store,
+                                &arena, &join);
+    if (rows[i].error) {
+      assert_non_null(strstr(vt_status_message(st), rows[i].error));
+    } else {
+      assert_null(st);
+      assert_int_equal(join.count, rows[i].count);
+      assert_true((join.store == &store) == (join.count == 2 && join.index == 1));
+    }
+    vt_status_free(st);
+    vt_arena_free(&arena);
+  }
 }
 
 // ---- the metadata server ------------------------------------------------------------------------
@@ -635,6 +701,8 @@ static void a_taken_port_is_an_error(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(environments_say_who_this_is),
+      cmocka_unit_test(addresses_of_process_0),
+      cmocka_unit_test(a_store_is_for_those_of_whom_nothing_says),
       cmocka_unit_test(answers_of_metadata_servers),
       cmocka_unit_test(addresses_of_workers),
       cmocka_unit_test(all_messages_arrive),

@@ -15,6 +15,7 @@ typedef struct reader {
   const vt_slice *slice;
   vt_lookup lookup;
   void *user;
+  const vt_store *store;
   vt_arena *arena;
   vt_join *join;
 } reader;
@@ -292,6 +293,21 @@ static vt_status from_ompi(const reader *r) {
   return from_ranks(r, root, job, ompi);
 }
 
+// They tell each other where they are.
+static vt_status from_store(const reader *r) {
+  vt_join *join = r->join;
+  if (r->store->count > VT_PROCESSES_MOST) return too_many(r->store->count);
+  if (r->store->count % r->slice->slices)
+    return vt_error(VT_INVALID_ARGUMENT, "%d processes; they do not divide by the %d slices of %s",
+                    r->store->count, r->slice->slices, r->slice->name);
+  join->count = r->store->count;
+  join->index = r->store->index;
+  join->per_slice = join->count / r->slice->slices;
+  join->store = r->store;
+  if (gethostname(join->own.host, sizeof join->own.host - 1)) strcpy(join->own.host, "?");
+  return VT_OK;
+}
+
 // Slurm and Open MPI start all kinds of processes: they count when asked for, or when there is
 // exactly one for each host of the slice.
 static bool launched(const reader *r, const char *wanted, const char *name) {
@@ -328,6 +344,7 @@ static vt_status find_source(const reader *r) {
   if (names && (megascale || strchr(names, ','))) return from_hostnames(r, names);
   if (launched(r, "slurm", slurm[0])) return from_slurm(r);
   if (launched(r, "mpi", ompi[0])) return from_ompi(r);
+  if (r->store) return from_store(r);
   if (bounds[0])
     return vt_error(VT_INVALID_ARGUMENT,
                     "%s is %s, and nothing says where the other processes are: set "
@@ -419,9 +436,9 @@ static vt_status read_transport(const reader *r, bool *out_by_tcp) {
                   transport);
 }
 
-vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, vt_arena *arena,
-                       vt_join *out_join) {
-  reader r = {slice, lookup, user, arena, out_join};
+vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, const vt_store *store,
+                       vt_arena *arena, vt_join *out_join) {
+  reader r = {slice, lookup, user, store, arena, out_join};
   vt_assert(slice->slices >= 1 && slice->vms >= 1);
   *out_join = (vt_join){.count = 1, .per_slice = 1};
   VT_TRY(find_source(&r));

@@ -3,11 +3,13 @@
 // users set, as hostile input. Nothing here opens a socket.
 //
 // Sources, first match (README.md has the table): TPU_PROCESS_BOUNDS=1,1,1 is alone;
-// TPU_PROCESS_ADDRESSES; TPU_WORKER_HOSTNAMES; MEGASCALE_*; Slurm; Open MPI; none is alone.
+// TPU_PROCESS_ADDRESSES; TPU_WORKER_HOSTNAMES; MEGASCALE_*; Slurm; Open MPI; the framework's store;
+// none is alone.
 #ifndef VT_DISTRIBUTED_JOIN_H
 #define VT_DISTRIBUTED_JOIN_H
 
 #include "base/arena.h"
+#include "base/store.h"
 #include "chip/chip.h"
 
 enum { VT_PROCESSES_MOST = 256, VT_PROCESS_PORT = 8471, VT_HOST_NAME = 256 };
@@ -28,16 +30,17 @@ typedef struct vt_join {
   const char *cookie;       // compared before anything is read; "" = none
   double timeout_s;         // for all to be there
   bool by_tcp;              // between processes of one host, too
+  const vt_store *store;    // says where process 0 is, instead of root; own is then any address
 } vt_join;
 
 // A variable of the environment; NULL when not set.
 typedef const char *(*vt_lookup)(void *user, const char *name);
 
-// Texts of the result are in `arena`.
+// Texts of the result are in `arena`. `store`: borrowed by the result; NULL = there is none.
 // errors INVALID_ARGUMENT: names the variables and what they should be; UNIMPLEMENTED: more than
 // VT_PROCESSES_MOST processes
-vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, vt_arena *arena,
-                       vt_join *out_join) VT_CHECKED;
+vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, const vt_store *store,
+                       vt_arena *arena, vt_join *out_join) VT_CHECKED;
 // The index of the process that has the device at this place of the slice.
 int32_t vt_join_process(const vt_join *join, const vt_place *place);
 

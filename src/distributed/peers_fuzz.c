@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "distributed/hello.h"
+#include "distributed/root.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,9 +25,21 @@ static void check_hello(vt_bytes bytes) {
   vt_status_free(st);
 }
 
+static void check_root(const uint8_t *data, size_t size) {
+  char text[VT_ROOT_VALUE];
+  vt_root root;
+  size_t n = size < sizeof text - 1 ? size : sizeof text - 1;
+  if (n) memcpy(text, data, n);
+  text[n] = 0;
+  vt_status st = vt_root_read(text, &root);
+  if (!st && (root.count < 1 || root.count > VT_ROOT_ADDRESSES)) abort();
+  vt_status_free(st);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   vt_member members[4];
   check_hello((vt_bytes){data, size});
+  check_root(data, size);
   for (int32_t count = 1; count <= 4; count++) {
     vt_status st = vt_welcome_read((vt_bytes){data, size}, count, members);
     if (!st && strlen(members[count - 1].address.host) >= VT_HOST_NAME) abort();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rendezvous.c - how the processes of a slice find each other, from the environment alone.
+// rendezvous.c - how the processes of a slice find each other, from the environment alone, or from
+// a store that the framework has.
 //
 // Each listens on its own address. All connect to process 0, which waits until everybody is there,
 // compares them, and answers with the addresses of all; then each connects to those with a lower
@@ -23,6 +24,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "distributed/root.h"
 
 enum { SAY_AFTER_S = 60, STRANGER_S = 10, GRACE_S = 5, PENDING_MOST = 2 * VT_PROCESSES_MOST };
 
@@ -36,10 +38,12 @@ typedef struct pending {
 
 typedef struct meeting_point {
   const vt_join *join;
-  const vt_hello *self;
+  vt_hello self;
   vt_member *members;
   int *sockets;
   int listener;
+  vt_root root; // where process 0 may be
+  const char *cookie;
   double deadline, say_at;
   int pending_count;
   pending *pending; // [PENDING_MOST]
@@ -102,6 +106,21 @@ static bool listen_anywhere(int *fd, const struct addrinfo *a, int32_t port) {
   close(*fd);
   *fd = open_socket(&all);
   return *fd >= 0 && listen_at(*fd, &all);
+}
+
+// Any port of any address, for those who learn it from the store.
+static vt_status listen_for_store(meeting_point *m) {
+  struct sockaddr_in at = {0};
+  socklen_t size = sizeof at;
+  struct addrinfo nowhere = {.ai_family = AF_INET};
+  m->listener = open_socket(&nowhere);
+  if (m->listener < 0 || !listen_anywhere(&m->listener, &nowhere, 0) ||
+      getsockname(m->listener, (struct sockaddr *)&at, &size))
+    return vt_error(VT_UNAVAILABLE, "process %d: cannot listen: %s", m->join->index,
+                    strerror(errno));
+  m->self.port = ntohs(at.sin_port);
+  m->members[m->join->index].address.port = m->self.port;
+  return VT_OK;
 }
 
 static vt_status open_listener(meeting_point *m) {
@@ -200,13 +219,17 @@ static void say_waiting(meeting_point *m, const char *for_whom) {
          m->join->index, m->join->count, for_whom, SAY_AFTER_S);
 }
 
-static vt_status connect_to(meeting_point *m, int32_t peer, const vt_address *to, int *out_fd) {
+// `to`: where it may be, one of `count`.
+static vt_status connect_to(meeting_point *m, int32_t peer, const vt_address *to, int32_t count,
+                            int *out_fd) {
   char whom[VT_HOST_NAME + 64];
   snprintf(whom, sizeof whom, "process %d (host %s) at port %d", peer, to->host, to->port);
   for (long pause = 20000000; now_s() < m->deadline;
        pause = pause < 400000000 ? 2 * pause : pause) {
-    *out_fd = try_connect(m, to);
-    if (*out_fd >= 0) return VT_OK;
+    for (int32_t i = 0; i < count; i++) {
+      *out_fd = try_connect(m, &to[i]);
+      if (*out_fd >= 0) return VT_OK;
+    }
     say_waiting(m, whom);
     nanosleep(&(struct timespec){0, pause}, NULL);
   }
@@ -220,7 +243,7 @@ static vt_status connect_to(meeting_point *m, int32_t peer, const vt_address *to
 
 static bool say_hello(meeting_point *m, int fd) {
   uint8_t bytes[VT_HELLO_BYTES];
-  vt_hello_write(m->self, m->join->cookie, bytes);
+  vt_hello_write(&m->self, m->cookie, bytes);
   return write_all(m, fd, bytes, sizeof bytes);
 }
 
@@ -254,14 +277,14 @@ static void note_address(meeting_point *m, int fd, const vt_hello *hello) {
 
 // A complete hello of a process of this job. errors FAILED_PRECONDITION: it does not fit
 static vt_status meet(meeting_point *m, int fd, const vt_hello *hello) {
-  VT_TRY(vt_hello_compare(m->self, hello));
+  VT_TRY(vt_hello_compare(&m->self, hello));
   if (hello->index == m->join->index || m->sockets[hello->index] >= 0)
     return vt_error(
         VT_FAILED_PRECONDITION,
         "two processes say they are number %d: pid %d of host %s and pid %d. Each needs "
         "its own TPU_WORKER_ID or CLOUD_TPU_TASK_ID",
         hello->index, hello->pid, hello->host,
-        hello->index == m->join->index ? m->self->pid : m->members[hello->index].pid);
+        hello->index == m->join->index ? m->self.pid : m->members[hello->index].pid);
   if (hello->index < m->join->index)
     return vt_error(VT_FAILED_PRECONDITION, "process %d came to process %d", hello->index,
                     m->join->index);
@@ -285,7 +308,7 @@ static vt_status read_pending(meeting_point *m, int i, bool *out_met) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return VT_OK;
   p->size += n > 0 ? (size_t)n : 0;
   if (n > 0 && p->size < sizeof p->bytes) return VT_OK;
-  if (n <= 0 || !vt_hello_is_ours(p->bytes, p->size, m->join->cookie)) {
+  if (n <= 0 || !vt_hello_is_ours(p->bytes, p->size, m->cookie)) {
     vt_log(VT_LOG_INFO, "process %d: a connection that is not of this job was closed",
            m->join->index);
     drop(m, i, false);
@@ -385,35 +408,37 @@ static vt_status read_answer(meeting_point *m, int fd) {
                ? vt_error(VT_UNAVAILABLE,
                           "process 0 (host %s) closed the connection while the processes "
                           "connected: it ended, or its VTPU_COOKIE is another",
-                          m->join->root.host)
+                          m->root.addresses[0].host)
                : vt_error(VT_DEADLINE_EXCEEDED,
                           "process %d of %d: process 0 (host %s) waited for others for %.0f s",
-                          m->join->index, m->join->count, m->join->root.host, m->join->timeout_s);
+                          m->join->index, m->join->count, m->root.addresses[0].host,
+                          m->join->timeout_s);
   VT_TRY(vt_frame_read(head, &frame));
   uint8_t *body = calloc(1, frame.body + 1);
   if (!body) return vt_error_no_memory();
   if (!read_all(m, fd, body, frame.body))
     st = vt_error(VT_UNAVAILABLE, "process 0 (host %s) ended while the processes connected",
-                  m->join->root.host);
+                  m->root.addresses[0].host);
   else if (frame.kind == VT_FRAME_WELCOME)
     st = vt_welcome_read((vt_bytes){body, frame.body}, m->join->count, m->members);
   else
-    st = vt_error(VT_FAILED_PRECONDITION, "process 0 (host %s) refuses: %.*s", m->join->root.host,
-                  frame.body > 2000 ? 2000 : (int)frame.body, (const char *)body);
+    st = vt_error(VT_FAILED_PRECONDITION, "process 0 (host %s) refuses: %.*s",
+                  m->root.addresses[0].host, frame.body > 2000 ? 2000 : (int)frame.body,
+                  (const char *)body);
   free(body);
   return st;
 }
 
 static vt_status be_another(meeting_point *m) {
   int32_t index = m->join->index;
-  VT_TRY(connect_to(m, 0, &m->join->root, &m->sockets[0]));
+  VT_TRY(connect_to(m, 0, m->root.addresses, m->root.count, &m->sockets[0]));
   if (!say_hello(m, m->sockets[0]))
     return vt_error(VT_UNAVAILABLE, "process 0 (host %s) ended while the processes connected",
-                    m->join->root.host);
+                    m->root.addresses[0].host);
   m->deadline += GRACE_S; // process 0 says who is missing
   VT_TRY(read_answer(m, m->sockets[0]));
   for (int32_t i = 1; i < index; i++) {
-    VT_TRY(connect_to(m, i, &m->members[i].address, &m->sockets[i]));
+    VT_TRY(connect_to(m, i, &m->members[i].address, 1, &m->sockets[i]));
     if (!say_hello(m, m->sockets[i]))
       return vt_error(VT_UNAVAILABLE, "process %d (host %s) ended while the processes connected", i,
                       m->members[i].address.host);
@@ -421,12 +446,25 @@ static vt_status be_another(meeting_point *m) {
   return wait_for_all(m, index + 1);
 }
 
+// Where process 0 is, and the secret that shows who has the same store.
+static vt_status use_store(meeting_point *m) {
+  const vt_join *join = m->join;
+  if (join->index == 0)
+    VT_TRY(vt_root_publish(join->store, m->self.port, &m->root));
+  else
+    VT_TRY(vt_root_find(join->store, join->timeout_s, &m->root));
+  if (!*m->cookie) m->cookie = m->root.secret;
+  return VT_OK;
+}
+
 vt_status vt_rendezvous(const vt_join *join, const vt_hello *self, int *out_sockets,
                         vt_member *out_members) {
   vt_assert(join->count > 1 && join->index >= 0 && join->index < join->count);
   double start = now_s();
   meeting_point m = {.join = join,
-                     .self = self,
+                     .self = *self,
+                     .cookie = join->cookie,
+                     .root = {.count = 1, .addresses = {join->root}},
                      .members = out_members,
                      .sockets = out_sockets,
                      .listener = -1,
@@ -437,7 +475,8 @@ vt_status vt_rendezvous(const vt_join *join, const vt_hello *self, int *out_sock
   for (int32_t i = 0; i < join->count; i++) out_sockets[i] = -1;
   out_members[join->index].address = join->own;
   out_members[join->index].pid = self->pid;
-  vt_status st = open_listener(&m);
+  vt_status st = join->store ? listen_for_store(&m) : open_listener(&m);
+  if (!st && join->store) st = use_store(&m);
   if (!st) st = join->index == 0 ? be_first(&m) : be_another(&m);
   while (m.pending_count) drop(&m, 0, false);
   free(m.pending);

@@ -227,9 +227,33 @@ typedef struct PJRT_Buffer_DonateWithControlDependency_Callback_Args {
 ABI_SIZE(PJRT_Buffer_DonateWithControlDependency_Callback_Args, error_message_size, 40);
 
 // Key-value store of a distributed job; we only call through the caller's opaque struct.
-typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(void *args);
+typedef struct PJRT_KeyValueGetCallback_Args {
+  size_t struct_size;
+  PJRT_Extension_Base *extension_start;
+  const char *key;
+  size_t key_size;
+  int timeout_in_ms;
+  PJRT_CallbackError *callback_error;
+  void *user_arg;
+  char *value; // out, as the rest
+  size_t value_size;
+  void (*value_deleter_callback)(char *value);
+} PJRT_KeyValueGetCallback_Args;
+ABI_SIZE(PJRT_KeyValueGetCallback_Args, value_deleter_callback, 80);
+typedef struct PJRT_KeyValuePutCallback_Args {
+  size_t struct_size;
+  PJRT_Extension_Base *extension_start;
+  const char *key;
+  size_t key_size;
+  const char *value;
+  size_t value_size;
+  PJRT_CallbackError *callback_error;
+  void *user_arg;
+} PJRT_KeyValuePutCallback_Args;
+ABI_SIZE(PJRT_KeyValuePutCallback_Args, user_arg, 64);
+typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(PJRT_KeyValueGetCallback_Args *args);
 typedef PJRT_Error *(*PJRT_KeyValueTryGetCallback)(void *args);
-typedef PJRT_Error *(*PJRT_KeyValuePutCallback)(void *args);
+typedef PJRT_Error *(*PJRT_KeyValuePutCallback)(PJRT_KeyValuePutCallback_Args *args);
 typedef void (*PJRT_Event_OnReadyCallback)(PJRT_Error *error, void *user_arg); // takes the error
 typedef void (*PJRT_Error_PayloadVisitor)(const char *key, size_t key_size, const char *value,
                                           size_t value_size, void *user_arg);

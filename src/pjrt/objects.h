@@ -163,6 +163,7 @@ vt_status vt_executable_load(PJRT_Client *client, PJRT_Executable *executable,
                              PJRT_LoadedExecutable **out_loaded) VT_CHECKED;
 
 // Host callbacks of one execution, copied out of its options. NULL when there are none.
+PJRT_Error *vt_callback_error(int code, const char *message, size_t message_size);
 vt_status vt_transfers_create(const PJRT_ExecuteOptions *options, size_t device_count,
                               vt_transfer_calls *out_calls) VT_CHECKED;
 

@@ -36,25 +36,76 @@ static void client_fill_device(PJRT_Client *client, size_t index) {
   if (here) client->here_list[client->here_count++] = device;
 }
 
-// JAX identifies itself in two options.
-static void note_framework(const PJRT_Client_Create_Args *args) {
-  static const char *const names[] = {"ml_framework_name", "ml_framework_version"};
-  const PJRT_NamedValue *found[2] = {NULL, NULL};
+static const PJRT_NamedValue *find_option(const PJRT_Client_Create_Args *args, const char *name) {
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *option = &args->create_options[i];
-    for (size_t k = 0; k < 2; k++)
-      if (option->type == PJRT_VALUE_STRING && option->name_size == strlen(names[k]) &&
-          memcmp(option->name, names[k], option->name_size) == 0)
-        found[k] = option;
+    if (option->name_size == strlen(name) && memcmp(option->name, name, option->name_size) == 0)
+      return option;
   }
-  if (found[0] && found[1])
-    vt_activity_framework(found[0]->string, found[0]->value_size, found[1]->string,
-                          found[1]->value_size);
+  return NULL;
 }
 
-// Other processes are found by the environment: the callbacks of a key-value store are unset memory
-// unless the framework is distributed, and nothing says whether it is. Options come from LIBTPU
-// users and are accepted unchecked.
+// JAX identifies itself in two options.
+static void note_framework(const PJRT_Client_Create_Args *args) {
+  const PJRT_NamedValue *name = find_option(args, "ml_framework_name"),
+                        *version = find_option(args, "ml_framework_version");
+  if (name && version && name->type == PJRT_VALUE_STRING && version->type == PJRT_VALUE_STRING)
+    vt_activity_framework(name->string, name->value_size, version->string, version->value_size);
+}
+
+// ---- the framework's key-value store ------------------------------------------------------------
+
+static vt_status store_put(void *user, const char *key, const char *value) {
+  const PJRT_Client_Create_Args *args = user;
+  PJRT_CallbackError make_error = vt_callback_error;
+  PJRT_KeyValuePutCallback_Args put = {.struct_size = sizeof put,
+                                       .key = key,
+                                       .key_size = strlen(key),
+                                       .value = value,
+                                       .value_size = strlen(value),
+                                       .callback_error = &make_error,
+                                       .user_arg = args->kv_put_user_arg};
+  return args->kv_put_callback(&put);
+}
+
+static vt_status store_get(void *user, const char *key, double timeout_s, char *out, size_t size) {
+  const PJRT_Client_Create_Args *args = user;
+  PJRT_CallbackError make_error = vt_callback_error;
+  PJRT_KeyValueGetCallback_Args get = {.struct_size = sizeof get,
+                                       .key = key,
+                                       .key_size = strlen(key),
+                                       .timeout_in_ms = (int)(timeout_s * 1000),
+                                       .callback_error = &make_error,
+                                       .user_arg = args->kv_get_user_arg};
+  VT_TRY(args->kv_get_callback(&get));
+  bool fits = get.value && get.value_size < size;
+  if (fits) {
+    memcpy(out, get.value, get.value_size);
+    out[get.value_size] = 0;
+  }
+  if (get.value && get.value_deleter_callback) get.value_deleter_callback(get.value);
+  return fits ? VT_OK : vt_error(VT_RESOURCE_EXHAUSTED, "a value of %zu bytes", get.value_size);
+}
+
+static bool int_option(const PJRT_Client_Create_Args *args, const char *name, int32_t *out) {
+  const PJRT_NamedValue *option = find_option(args, name);
+  if (!option || option->type != PJRT_VALUE_INT64 || option->int64 < 0 || option->int64 > INT32_MAX)
+    return false;
+  *out = (int32_t)option->int64;
+  return true;
+}
+
+// The callbacks are unset memory unless the framework is distributed, and it is if it says which
+// process this is. JAX does for plugins other than "tpu", and there python/vtpu/jax_plugin.py does.
+static const vt_store *find_store(PJRT_Client_Create_Args *args, vt_store *out) {
+  *out = (vt_store){.user = args, .put = store_put, .get = store_get};
+  bool told =
+      int_option(args, "node_id", &out->index) && int_option(args, "num_nodes", &out->count);
+  bool useful = told && out->count > 1 && out->index < out->count;
+  return useful && args->kv_get_callback && args->kv_put_callback ? out : NULL;
+}
+
+// Other options come from LIBTPU users and are accepted unchecked.
 // VTPU_LAUNCH_BLOCKING=1 makes every call wait until its program ends, to find the call that an
 // error or a printed line came from.
 static bool blocking_wanted(void) {
@@ -65,11 +116,13 @@ static bool blocking_wanted(void) {
 vt_status vt_pjrt_Client_Create(PJRT_Client_Create_Args *args) {
   vt_status st = VT_OK;
   vt_slice slice;
+  vt_store store;
   PJRT_Client *client = calloc(1, sizeof *client);
   if (!client) return vt_error_no_memory();
   VT_TRY_OUT(vt_slice_from_environment(&slice));
   note_framework(args);
-  VT_TRY_OUT(vt_client_join(&slice, vt_plugin_version(), &client->client));
+  VT_TRY_OUT(
+      vt_client_join(&slice, vt_plugin_version(), find_store(args, &store), &client->client));
   size_t count = client->device_count = (size_t)vt_client_device_count(client->client);
   client->devices = calloc(count, sizeof *client->devices);
   client->device_list = calloc(count, sizeof *client->device_list);

@@ -82,7 +82,7 @@ vt_status vt_pjrt_CopyToDeviceStream_CurrentBytes(PJRT_CopyToDeviceStream_Curren
   return VT_OK;
 }
 
-static PJRT_Error *callback_error(int code, const char *message, size_t message_size) {
+PJRT_Error *vt_callback_error(int code, const char *message, size_t message_size) {
   return vt_error((vt_code)code, "%.*s", (int)message_size, message);
 }
 
@@ -101,7 +101,7 @@ static vt_status transfer_send(void *user, int32_t device, int64_t channel, vt_t
     PJRT_Chunk chunk = {.data = malloc(size ? size : 1), .size = size, .deleter = free_chunk};
     if (!chunk.data) return vt_error_no_memory();
     if (size) memcpy(chunk.data, data, size);
-    PJRT_CallbackError make_error = callback_error;
+    PJRT_CallbackError make_error = vt_callback_error;
     return info->send(&chunk, &make_error, size, true, info->user_arg);
   }
   return vt_error(VT_FAILED_PRECONDITION, "no host callback listens on channel %lld of device %d",

@@ -136,10 +136,11 @@ static vt_status open_crossing(vt_client *client, const vt_join *join, const cha
   return vt_crossing_open(client, peers);
 }
 
-vt_status vt_client_join(const vt_slice *slice, const char *version, vt_client **out_client) {
+vt_status vt_client_join(const vt_slice *slice, const char *version, const vt_store *store,
+                         vt_client **out_client) {
   vt_arena scratch = {0};
   vt_join join;
-  vt_status st = vt_join_read(slice, vt_worker_variable, NULL, &scratch, &join);
+  vt_status st = vt_join_read(slice, vt_worker_variable, NULL, store, &scratch, &join);
   if (!st) st = create(slice, join.count > 1 ? &join : NULL, out_client);
   if (!st && join.count > 1) {
     st = open_crossing(*out_client, &join, version);

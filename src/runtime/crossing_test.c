@@ -172,7 +172,7 @@ static vt_status join(int count, int index, vt_client **out_client) {
   sprintf(text, "%d", index);
   setenv("CLOUD_TPU_TASK_ID", text, 1);
   VT_TRY(vt_slice_from_name("v3-8", &slice));
-  return vt_client_join(&slice, "test", out_client);
+  return vt_client_join(&slice, "test", NULL, out_client);
 }
 
 // Children; each has an exit code. Nothing of the runtime is used before they are forked.

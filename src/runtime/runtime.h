@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "base/store.h"
 #include "base/text.h"
 #include "chip/chip.h"
 #include "host/host.h"
@@ -93,8 +94,9 @@ void vt_activity_framework(const char *name, size_t name_size, const char *versi
 vt_status vt_client_create(const vt_slice *slice, vt_client **out_client) VT_CHECKED;
 // The same with the other processes that the environment names (distributed/join.h): waits until
 // all are there. Then this process holds data and runs programs on its own devices only. `version`
-// is that of the plugin, the same in all. errors as vt_join_read, vt_peers_join
-vt_status vt_client_join(const vt_slice *slice, const char *version,
+// is that of the plugin, the same in all. `store`: for when the environment names none; NULL =
+// there is none. errors as vt_join_read, vt_peers_join
+vt_status vt_client_join(const vt_slice *slice, const char *version, const vt_store *store,
                          vt_client **out_client) VT_CHECKED;
 int32_t vt_client_process(const vt_client *client);
 void vt_client_destroy(

@@ -204,6 +204,29 @@ def test_manual_computations_are_cut(slice_name):
             assert name in ("partly manual", "train") or all(shard in whole[name] for shard in shards), name
 
 
+FOUND = """
+mesh = Mesh(np.array(jax.devices()), ("x",))
+d = len(jax.devices())
+x = jax.make_array_from_callback((d,), NamedSharding(mesh, P("x")), lambda at: np.arange(d, dtype=np.float32)[at])
+say(sum=float(jax.jit(jnp.sum)(x)), here=len(jax.local_devices()))
+"""
+
+
+@pytest.mark.parametrize("slice_name, plugin", [("v4-16", "named"), ("v3-8", "wheel")])
+def test_jax_tells_processes_where_they_are(slice_name, plugin):
+    """No variable has addresses: processes find each other by the key-value store of jax.distributed. JAX offers it to a
+    plugin with a name of its own; our wheel's is JAX's own backend, tpu."""
+    environment = {"TPU_PROCESS_ADDRESSES": "", "CLOUD_TPU_TASK_ID": ""}
+    start = START
+    if plugin == "named":
+        environment |= {"PJRT_NAMES_AND_LIBRARY_PATHS": "vtpu:" + os.environ["TPU_LIBRARY_PATH"], "JAX_PLATFORMS": "vtpu,cpu"}
+    else:
+        start = START.replace("assert (jax", "from vtpu.jax_plugin import tell_process\ntell_process()\nassert (jax")
+    devices, count = {"v4-16": 8, "v3-8": 8}[slice_name], SLICES[slice_name][0]
+    for words in Job(slice_name, FOUND, start=start, **environment).said():
+        assert words == [{"sum": sum(range(devices)), "here": devices // count}]
+
+
 DIFFERING = """
 mesh = Mesh(np.array(jax.devices()), ("x",))
 d = len(jax.devices())
