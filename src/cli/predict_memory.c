@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/map.h"
 #include "chip/memory.h"
 #include "cli/cli.h"
 #include "cli/page.h"
@@ -18,27 +17,6 @@ enum {
 enum { COLUMNS = WIDTH - LEFT };
 
 // ---- over time ----------------------------------------------------------------------------------
-
-// When each operator of main runs, as shares of the program's time; one that is part of a later
-// kernel counts as running with those before it. The last entry is the end.
-static double *times_of(const vt_prediction *p, vt_arena *arena) {
-  const vt_hbm_use *use = &p->hbm;
-  const vt_timing *t = &p->timing;
-  double *times = VT_NEW_ARRAY(arena, double, use->point_count + 1), now = 0;
-  vt_map starts = {0};
-  for (uint32_t i = 0; i < t->count; i++) {
-    void **slot = vt_map_at_ptr(&starts, t->spans[i].op);
-    if (!t->spans[i].depth && !*slot) *slot = (void *)(uintptr_t)&t->spans[i];
-  }
-  for (uint32_t i = 0; i < use->point_count; i++) {
-    const vt_span *s = vt_map_find_ptr(&starts, use->points[i].op);
-    if (s) now = fmax(now, fmin(1, s->start / t->seconds));
-    times[i] = now;
-  }
-  times[use->point_count] = 1;
-  vt_map_free(&starts);
-  return times;
-}
 
 // The most that is live in each column of the chart, and the column of the peak.
 static int fill_columns(const vt_hbm_use *use, const double *times, double *columns) {
@@ -68,7 +46,7 @@ static void put_chart(vt_text *out, const vt_prediction *p, const vt_slice *slic
   vt_arena arena = {0};
   const vt_hbm_use *use = &p->hbm;
   double *columns = VT_NEW_ARRAY(&arena, double, COLUMNS);
-  int peak = fill_columns(use, times_of(p, &arena), columns);
+  int peak = fill_columns(use, vt_view_times(p, &arena), columns);
   double limit = (double)slice->chip->hbm_limit_bytes, most = columns[peak];
   double top = limit < 4 * most ? fmax(limit, most) : most; // a limit far above says nothing
   double scale = top > 0 ? (HEIGHT - 20) / top : 0;

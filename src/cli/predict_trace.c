@@ -84,8 +84,12 @@ static void make_folders_of(const char *path) {
 vt_status vt_cli_write_xspace(const vt_prediction *prediction, const vt_slice *slice,
                               const char *program, const char *path) {
   vt_text space = {0};
-  vt_xspace_run run = {program, program, prediction, 0, prediction->timing.seconds};
+  const char *slash = strrchr(program, '/'), *name = prediction->module->name;
+  if (!name || !*name) name = slash ? slash + 1 : program;
+  vt_xspace_run run = {program, name, prediction, 0, prediction->timing.seconds};
   vt_xspace_put_device(&space, slice, 0, 0, &run, 1);
+  vt_xspace_put_programs(&space, &run, 1);
+  vt_xspace_put_use(&space, slice, prediction);
   vt_xspace_put_host(&space, slice->name);
   make_folders_of(path);
   vt_status st = vt_file_write(path, space.data, space.size);

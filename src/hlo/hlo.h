@@ -151,6 +151,8 @@ enum { VT_HLO_SHORT = 10 };
 void vt_hlo_print(const vt_hlo *hlo, int64_t largest, vt_text *out_text);
 // The message xla.HloModuleProtoWithConfig; constants are whole.
 void vt_hlo_write(const vt_hlo *hlo, vt_text *out_bytes);
+// An array's type as field `number` of a message: an xla.ShapeProto, row-major.
+void vt_hlo_write_type(vt_text *out, uint32_t number, vt_type type);
 
 // Whether a program is HLO's text, or one of the messages xla.HloModuleProto, HloProto and
 // HloModuleProtoWithConfig; a damaged message is one too if it cannot be text.

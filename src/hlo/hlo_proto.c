@@ -381,3 +381,7 @@ void vt_hlo_write(const vt_hlo *hlo, vt_text *out_bytes) {
   put_message(out_bytes, 1, &module);
   put_message(out_bytes, 2, &config);
 }
+
+void vt_hlo_write_type(vt_text *out, uint32_t number, vt_type type) {
+  put_shape(out, number, &(vt_hlo_shape){.type = type});
+}

@@ -265,9 +265,10 @@ static void put_device_plane(PLUGIN_Profiler *p, int32_t device, int64_t origin_
     runs[count++] = (vt_xspace_run){r->executable, info->name, prediction, start, seconds};
     free_at = start + seconds;
   }
-  if (count)
-    vt_xspace_put_device(&p->message, vt_executable_slice(p->programs.data[0]), device, origin_ns,
-                         runs, count);
+  if (!count) return;
+  if (!device) vt_xspace_put_programs(&p->message, runs, count);
+  vt_xspace_put_device(&p->message, vt_executable_slice(p->programs.data[0]), device, origin_ns,
+                       runs, count);
 }
 
 static vt_status write_message(void *user) {

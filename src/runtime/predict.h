@@ -44,6 +44,8 @@ typedef struct vt_view_span {
 } vt_view_span;
 // One for each span, in order. (view.c)
 vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena);
+// When each operator of main begins to run, as shares of the program's time; last, the end.
+double *vt_view_times(const vt_prediction *prediction, vt_arena *arena);
 
 // A size of matrix products that takes less time when it is larger.
 typedef struct vt_padding {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // view.c - where the kernels of a prediction are drawn.
+#include <math.h>
+
+#include "base/map.h"
+#include "chip/memory.h"
 #include "runtime/predict.h"
 
 enum { MOST_DEPTH = 32 };
@@ -25,4 +29,24 @@ vt_view_span *vt_view_of(const vt_timing *timing, vt_arena *arena) {
     if (v->loop) around[depth] = v;
   }
   return view;
+}
+
+// One that is part of a later kernel counts as running with those before it.
+double *vt_view_times(const vt_prediction *p, vt_arena *arena) {
+  const vt_hbm_use *use = &p->hbm;
+  const vt_timing *t = &p->timing;
+  double *times = VT_NEW_ARRAY(arena, double, use->point_count + 1), now = 0;
+  vt_map starts = {0};
+  for (uint32_t i = 0; i < t->count; i++) {
+    void **slot = vt_map_at_ptr(&starts, t->spans[i].op);
+    if (!t->spans[i].depth && !*slot) *slot = (void *)(uintptr_t)&t->spans[i];
+  }
+  for (uint32_t i = 0; i < use->point_count; i++) {
+    const vt_span *s = vt_map_find_ptr(&starts, use->points[i].op);
+    if (s) now = fmax(now, fmin(1, s->start / t->seconds));
+    times[i] = now;
+  }
+  times[use->point_count] = 1;
+  vt_map_free(&starts);
+  return times;
 }

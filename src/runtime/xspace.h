@@ -18,5 +18,11 @@ typedef struct vt_xspace_run {
 void vt_xspace_put_device(vt_text *space, const vt_slice *slice, int32_t device, int64_t origin_ns,
                           const vt_xspace_run *runs, size_t count);
 void vt_xspace_put_host(vt_text *space, const char *name);
+// Appends the plane with the programs of these runs and their buffers, numbered as by
+// vt_xspace_put_device: for the memory viewer. (xspace_memory.c)
+void vt_xspace_put_programs(vt_text *space, const vt_xspace_run *runs, size_t count);
+// Appends a plane of the host with what one run takes of HBM over time, for the memory profile, and
+// how busy the matrix units and HBM are, for the overview.
+void vt_xspace_put_use(vt_text *space, const vt_slice *slice, const vt_prediction *prediction);
 
 #endif

@@ -136,6 +136,7 @@ def test_trace_shows_programs_on_their_devices(tmp_path):
         runs = events[f"/device:TPU:{device}"]
         assert len(runs) == 3 and all(event.duration_ns == pytest.approx(seconds * 1e9, rel=1e-3) for event in runs)
         assert all(a.end_ns <= b.start_ns + 1 for a, b in zip(runs, runs[1:]))
+    assert "/host:metadata" in events  # the programs' buffers, for XProf's memory viewer
     assert len(events["/host:vtpu"]) == 1 + 3  # compiled once, and the runs on this machine
     device = next(plane for plane in data.planes if plane.name == "/device:TPU:0")
     ops = [event for line in device.lines if line.name == "XLA Ops" for event in line.events]

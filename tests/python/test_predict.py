@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`vtpu predict`, `compare`, `slices`, `validate`, and `vtpu run --predict`, as users type them."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 
 import jax
 import jax.export
@@ -15,6 +20,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 VTPU = pathlib.Path(os.environ["TPU_LIBRARY_PATH"]).parents[1] / "bin/vtpu" if "TPU_LIBRARY_PATH" in os.environ else None
+XPROF = pathlib.Path(__file__).parents[2] / "build/venv-clients/bin/xprof"
 PROGRAM = """
 import jax, jax.numpy as jnp
 step = jax.jit(lambda x: (x @ x) / 256)
@@ -84,13 +90,66 @@ def test_the_page_and_the_trace_show_the_kernels(step, tmp_path):
     assert vtpu("predict", step, step, "-t", "v3-8", "--html", page).returncode == 1
 
 
+def browse(page, folder, *words):
+    """What Chromium makes of a page: its elements as text."""
+    command = ["/usr/bin/chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'chromium'}"]
+    return subprocess.run([*command, *words, "--dump-dom", page], capture_output=True, text=True, timeout=300,
+                          check=True).stdout
+
+
+@contextlib.contextmanager
+def xprof(logs):
+    """XProf's server on a folder of profiles: its address."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as s:
+            s.bind(("localhost", 0))
+            ports.append(str(s.getsockname()[1]))
+    server = subprocess.Popen([XPROF, "--logdir", logs, "--port", ports[0], "--grpc_port", ports[1]],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(120):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://localhost:{ports[0]}/", timeout=5):
+                break
+            time.sleep(0.5)
+        yield f"http://localhost:{ports[0]}/"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.skipif(not (XPROF.exists() and os.path.exists("/usr/bin/chromium")), reason="needs XProf and Chromium")
+def test_xprof_shows_the_profile(step, tmp_path):
+    """The real tool in a real browser: its pages have the prediction's figures."""
+    said = vtpu("predict", step, "-t", "v3-8", "--json", "--xspace", tmp_path / "logs/plugins/profile/run/host.xplane.pb")
+    report = json.loads(said.stdout)
+    peak = report["hbm_peak_bytes"]
+    with xprof(tmp_path / "logs") as address:
+        def texts(tool):
+            dom = browse(f"{address}?run=run&tool={tool}&host=host", tmp_path, "--virtual-time-budget=20000")
+            dom = re.sub(r"<(style|script).*?</\1>", "", dom, flags=re.S)
+            return [t for t in re.split(r"\s*<[^>]+>\s*", dom) if t]
+
+        overview = texts("overview_page")
+        assert "TPU v3" in overview
+        assert f"{100 * report['busy']['MXU']:.1f}%" == overview[overview.index("Utilization of TPU Matrix Units") + 1]
+        assert f"{report['seconds'] * 1e3:.2f} ms" in overview
+        assert {"by_program", "product"} <= {t.split(".")[0] for t in texts("op_profile")}
+        viewer = texts("memory_viewer")
+        size = next(t for t in viewer if t.startswith("Peak memory allocation"))
+        assert float(size.split()[3]) == pytest.approx(peak / 2**20, abs=0.01)
+        profile = texts("memory_profile")
+        assert f"{peak / 2**20:.2f} MiB" in profile and "HBM of one device, predicted" in profile
+        assert "Device Information" in texts("roofline_model")
+        assert "fit_width" in texts("trace_viewer@")
+
+
 @pytest.mark.skipif(not os.path.exists("/usr/bin/chromium"), reason="needs Chromium")
 def test_a_browser_shows_the_pages(step, tmp_path):
     page = tmp_path / "p.html"
-    words = ["/usr/bin/chromium", "--headless", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page]
 
     def shown():
-        return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+        return browse(page, tmp_path)
 
     assert vtpu("predict", step, "-t", "v3-8", "--html", page).returncode == 0
     dom = shown()
@@ -340,7 +399,9 @@ def test_predictions_are_near_what_was_published(tpu_only):
 def test_the_profile_is_one_that_jax_reads(step, tmp_path):
     path = tmp_path / "plugins" / "profile" / "1" / "p.xplane.pb"
     seconds = json.loads(vtpu("predict", step, "-t", "v3-8", "--json", "--xspace", path).stdout)["seconds"]
-    (plane,) = jax.profiler.ProfileData.from_file(str(path)).planes
+    planes = {plane.name: plane for plane in jax.profiler.ProfileData.from_file(str(path)).planes}
+    assert planes.keys() == {"/device:TPU:0", "/host:metadata", "/host:CPU"}
+    plane = planes["/device:TPU:0"]
     lines = {line.name: list(line.events) for line in plane.lines}
     assert plane.name == "/device:TPU:0" and dict(plane.stats)["device_type_string"] == "TPU v3"
     (module,) = lines["XLA Modules"]
