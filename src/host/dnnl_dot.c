@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dnnl_dot.c - dot_general as a oneDNN matmul, or, in bf16 with AMX, as our own (amx.c).
+// dnnl_dot.c - dot_general as a oneDNN matmul, or as our own: in bf16 with AMX (amx.c), in f32 with
+// AVX2 (panels.c).
 //
 // The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Adjacent
 // dimensions that are contiguous in both their tensors are merged. M and N keep one dimension each;
@@ -15,6 +16,7 @@
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
 #include "host/pack.h"
+#include "host/panels.h"
 #include "host/steps.h"
 #include "ir/precision.h"
 
@@ -35,10 +37,12 @@ typedef struct dot_body {
   vt_dnnl_call call;
   bool own; // run by amx.c, not by `call`
   vt_amx_product product;
+  bool paneled; // run by panels.c
+  vt_panels panels;
   vt_pack result; // out of scratch into the result, when converted or in another order
   bool converts_result, moves_result;
   bool swapped; // side 0 is the right operand: the result is wanted transposed
-  bool blocked; // the right side is reordered into the layout the primitive likes
+  bool blocked; // the right side is reordered into the layout that whoever multiplies likes
   vt_dnnl_call reorder;
   int64_t blocked_bytes, blocked_offset, reorder_pad_offset;
   int64_t result_offset, scratchpad_offset; // the scratchpad of oneDNN or amx.c
@@ -229,11 +233,30 @@ static bool make_own(const vt_contraction *c, dot_body *body, bool bias, vt_dtyp
   return vt_amx_prepare(p, any_size);
 }
 
-static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body, bool bias,
-                        bool kept, vt_dtype out) {
-  body->own = !kept && make_own(c, body, bias, out, plan->program->options.compile_all);
+// f32 products with AVX2 run in panels.c.
+static bool make_panels(const vt_contraction *c, dot_body *body, const vt_panels *given,
+                        bool any_size) {
+  if (body->sides[0].dtype != VT_F32 || body->sides[1].dtype != VT_F32 || c->batch.count)
+    return false;
+  vt_panels *p = &body->panels;
+  *p = *given;
+  p->m = size_of(&c->m), p->n = size_of(&c->n), p->k = size_of(&c->k);
+  p->lhs_row = body->sides[0].rows, p->lhs_column = body->sides[0].columns;
+  p->rhs_row = body->sides[1].rows, p->rhs_column = body->sides[1].columns;
+  p->out_row = c->m.count ? c->m.at[0].out : p->n;
+  if (!vt_panels_prepare(p, any_size)) return false;
+  body->blocked = true;
+  body->blocked_bytes = p->rhs_bytes;
+  return true;
+}
+
+static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body,
+                        const vt_panels *panels, vt_dtype out) {
+  bool bias = panels->bias, kept = panels->kept, any = plan->program->options.compile_all;
+  body->own = !kept && make_own(c, body, bias, out, any);
   body->blocked = false;
-  if (body->own) return true;
+  body->paneled = !body->own && out == VT_F32 && make_panels(c, body, panels, any);
+  if (body->own || body->paneled) return true;
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -316,6 +339,21 @@ static bool orient(vt_contraction *c, bool *out_swapped) {
   return !c->n.count || has_dense(&c->n);
 }
 
+// True when all the numbers of an f32 or bf16 array are numbers of bf16.
+static bool holds_bf16(const vt_value *value) {
+  while (value->type.dtype == VT_F32 && value->op) {
+    const vt_op *op = value->op;
+    if (op->code == VT_OP_REDUCE_PRECISION)
+      return vt_attr_i64(op, VT_ATTR_EXPONENT_BITS) <= 8 &&
+             vt_attr_i64(op, VT_ATTR_MANTISSA_BITS) <= 7;
+    bool moves = op->code == VT_OP_CONVERT || op->code == VT_OP_TRANSPOSE ||
+                 op->code == VT_OP_RESHAPE || op->code == VT_OP_SLICE;
+    if (!moves) return false;
+    value = op->operands[0];
+  }
+  return value->type.dtype == VT_BF16;
+}
+
 // Prepares the matmul; with `pack_all`, from packed operands.
 static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *given, dot_body *body,
                           const vt_dtype *seen, bool round, bool pack_all) {
@@ -356,7 +394,10 @@ static bool prepare_sides(vt_plan *plan, vt_step *step, const vt_contraction *gi
   if (c.k.count > 1 || !spill(&c)) return false;
   set_strides(&body->sides[0], &c.m, &c.k, true);
   set_strides(&body->sides[1], &c.k, &c.n, false);
-  return make_matmul(plan, &c, body, bias, vt_keep_likely(plan, operands[1]),
+  vt_panels panels = {.bias = bias,
+                      .kept = vt_keep_likely(plan, operands[1]),
+                      .bf16 = body->sides[1].pack.round || holds_bf16(operands[1])};
+  return make_matmul(plan, &c, body, &panels,
                      body->converts_result ? VT_F32 : step->outputs[0]->type.dtype);
 }
 
@@ -380,7 +421,9 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     if (body->blocked) {
       void *ways[2] = {data[1],
                        kept && kept->memory ? kept->memory : scratch + body->blocked_offset};
-      if (!ready)
+      if (!ready && body->paneled)
+        vt_panels_lay(&body->panels, ways[0], ways[1]);
+      else if (!ready)
         VT_TRY(vt_step_wrap(
             step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
       data[1] = ways[1];
@@ -391,6 +434,9 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     if (body->own)
       vt_amx_run(&body->product, data[0], data[1], step->input_count == 3 ? data[3] : NULL, data[2],
                  scratch + body->scratchpad_offset);
+    else if (body->paneled)
+      vt_panels_run(&body->panels, data[0], data[1], step->input_count == 3 ? data[3] : NULL,
+                    data[2], scratch + body->scratchpad_offset);
     else
       VT_TRY(
           vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
@@ -494,16 +540,20 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   if (body->blocked) {
     body->blocked_offset = vt_step_reserve(step, body->blocked_bytes);
     step->weights_input = body->swapped ? 0 : 1;
-    step->weights_bytes = body->blocked_bytes;
+    step->weights_bytes = body->paneled && !body->panels.kept ? 0 : body->blocked_bytes;
   }
-  if (body->blocked && body->reorder.scratchpad_bytes)
+  if (body->blocked && !body->paneled && body->reorder.scratchpad_bytes)
     body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
-  int64_t scratchpad = body->own ? body->product.scratch_bytes : body->call.scratchpad_bytes;
+  int64_t scratchpad = body->own       ? body->product.scratch_bytes
+                       : body->paneled ? body->panels.lhs_bytes
+                                       : body->call.scratchpad_bytes;
   if (scratchpad) body->scratchpad_offset = vt_step_reserve(step, scratchpad);
   step->body = body;
   step->run = run_dot;
-  step->runner = body->own ? "amx" : "onednn";
-  if (!round) {
+  step->runner = body->own ? "amx" : body->paneled ? "panels" : "onednn";
+  // The numbers of computed weights are gone where only what was laid out of them is kept.
+  bool there = !step->weights_bytes || !step->inputs[step->weights_input]->op;
+  if (!round && there) {
     order = collapsed(c, true);
     vt_step_sparse(plan, step, &order, plan->program->options.compile_all);
   }

@@ -4,12 +4,16 @@
 #ifndef VT_HOST_PRODUCTS_H
 #define VT_HOST_PRODUCTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // Sums are added up in this many lanes whatever the vectors' size, for equal bits everywhere.
 enum { VT_PRODUCT_LANES = 16 };
 // Taps whose sums a walk keeps in registers.
 enum { VT_WALK_TAPS = 9 };
+
+// Rows of the left side that a panel of the right one is multiplied with at once.
+enum { VT_PANEL_ROWS = 6 };
 
 // Where number i of n is, if of each whole block of two vectors first the even numbers lie in
 // order, then the odd ones.
@@ -43,6 +47,13 @@ typedef struct vt_product_code {
                             int64_t count, float *out);
   void (*sum_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
                            int64_t count, float *sums);
+  // out[r][0..VT_PRODUCT_LANES) = sum over k of lhs[k][r] * panel[k] for `rows` rows (at most
+  // VT_PANEL_ROWS; lhs is dense), on top of what is there if `adds`, and of the bias (may be NULL)
+  // in the end. The panel in f32 or in bf16.
+  void (*panel_f32)(int64_t rows, int64_t k, const float *lhs, const float *panel,
+                    const float *bias, bool adds, float *out, int64_t out_row);
+  void (*panel_bf16)(int64_t rows, int64_t k, const float *lhs, const uint16_t *panel,
+                     const float *bias, bool adds, float *out, int64_t out_row);
   // out[i] = sum of weight[t] * in[index[t] * stride + i]. Reads as convolve_line does.
   void (*sum_of_lines)(const float *in, int64_t stride, const int32_t *index, const float *weight,
                        int64_t taps, float *out, int64_t count);

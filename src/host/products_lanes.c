@@ -165,6 +165,44 @@ static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row
   for (; r < count; r++) add_rows_bf16(1, x + r, matrix + r * row, row, n, sums);
 }
 
+// Of `rows` rows, a constant: then the sums stay in registers.
+#define OF_ROWS(function, count)                                                                   \
+  case count:                                                                                      \
+    function(count, k, lhs, panel, bias, adds, out, out_row);                                      \
+    break;
+#define DEFINE_PANEL(name, type, load_panel)                                                       \
+  static inline __attribute__((always_inline)) void name##_rows(                                   \
+      int rows, int64_t k, const float *lhs, const type *panel, const float *bias, bool adds,      \
+      float *out, int64_t out_row) {                                                               \
+    lanes sums[VT_PANEL_ROWS][SPLIT];                                                              \
+    UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++) sums[r][p] =  \
+        adds ? load(out + r * out_row + p * LANES) : (lanes){0};                                   \
+    for (int64_t i = 0; i < k; i++, lhs += rows, panel += VT_PRODUCT_LANES) {                      \
+      lanes right[SPLIT];                                                                          \
+      UNROLLED for (int p = 0; p < SPLIT; p++) right[p] = load_panel(panel + p * LANES);           \
+      UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++)             \
+          sums[r][p] += lhs[r] * right[p];                                                         \
+    }                                                                                              \
+    UNROLLED for (int p = 0; p < SPLIT; p++) {                                                     \
+      lanes more = bias ? load(bias + p * LANES) : (lanes){0};                                     \
+      UNROLLED for (int r = 0; r < rows; r++)                                                      \
+          store(out + r * out_row + p * LANES, bias ? sums[r][p] + more : sums[r][p]);             \
+    }                                                                                              \
+  }                                                                                                \
+  static void name(int64_t rows, int64_t k, const float *lhs, const type *panel,                   \
+                   const float *bias, bool adds, float *out, int64_t out_row) {                    \
+    switch (rows) {                                                                                \
+      OF_ROWS(name##_rows, 1)                                                                      \
+      OF_ROWS(name##_rows, 2)                                                                      \
+      OF_ROWS(name##_rows, 3)                                                                      \
+      OF_ROWS(name##_rows, 4)                                                                      \
+      OF_ROWS(name##_rows, 5)                                                                      \
+      OF_ROWS(name##_rows, VT_PANEL_ROWS)                                                          \
+    }                                                                                              \
+  }
+DEFINE_PANEL(panel_f32, float, load)
+DEFINE_PANEL(panel_bf16, uint16_t, load_bf16)
+
 static void sum_of_lines(const float *in, int64_t stride, const int32_t *index, const float *weight,
                          int64_t taps, float *out, int64_t count) {
   enum { LINE_PARTS = TOGETHER * SPLIT, BLOCK = LANES * LINE_PARTS };
@@ -227,6 +265,8 @@ static const vt_product_code code = {
     .sum_of_rows = sum_of_rows,
     .dots_of_rows_bf16 = dots_of_rows_bf16,
     .sum_of_rows_bf16 = sum_of_rows_bf16,
+    .panel_f32 = panel_f32,
+    .panel_bf16 = panel_bf16,
     .sum_of_lines = sum_of_lines,
     .gather_sums = gather_sums,
     .walk_f32 = walk_f32,

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// panels.c - see panels.h.
+//
+// The right side is laid out in panels of 16 columns, each row of a panel next to the one before;
+// the left side in blocks of up to six rows, each of their columns next to the one before, K cut
+// into depths of which a panel's part stays in the first cache. A task is some panels times some
+// blocks of rows; sums of a depth are added to those of the depths before. Where the right side's
+// numbers are bf16 and few rows read it, panels are bf16: half of what is read from memory, and the
+// same result.
+#include <string.h>
+
+#include "host/cpu.h"
+#include "host/panels.h"
+#include "host/products.h"
+#include "ir/number.h"
+
+enum {
+  N = VT_PRODUCT_LANES,
+  DEPTH = 256,
+  FEW_ROWS = 16, // up to here reading the right side takes longer than multiplying
+  MIN_ROWS = 32, // from here on laying it out for one run pays off
+  PANELS = 4,    // of a task
+  BLOCKS = 20,   // of a task
+  MIN_K = 8,
+  MIN_LAID = 64 << 10, // numbers that one more thread lays out
+  MIN_PRODUCTS = 2 << 20
+};
+
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static int64_t ceil_of(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+static int64_t panels_of(const vt_panels *p) {
+  return ceil_of(p->n, N);
+}
+static int64_t blocks_of(const vt_panels *p) {
+  return ceil_of(p->m, VT_PANEL_ROWS);
+}
+// Rows are spread evenly over the blocks.
+static int64_t first_row(const vt_panels *p, int64_t block) {
+  return block * p->m / blocks_of(p);
+}
+
+bool vt_panels_prepare(vt_panels *p, bool any_size) {
+  if (vt_host_level() != 3) return false;
+  if (!any_size && (p->n < N || p->k < MIN_K || p->m < (p->kept ? 2 : MIN_ROWS))) return false;
+  p->panel = p->bf16 && p->m <= FEW_ROWS ? VT_BF16 : VT_F32;
+  p->rhs_bytes = panels_of(p) * N * p->k * (int64_t)vt_dtype_bytes(p->panel);
+  p->lhs_bytes = p->m * p->k * (int64_t)sizeof(float);
+  return true;
+}
+
+static inline void lay_row(const vt_panels *p, const float *from, int64_t step, int64_t columns,
+                           int64_t k, void *to) {
+  float *wide = to, row[N] = {0};
+  uint16_t *narrow = to;
+  for (int64_t i = 0; i < columns; i++) row[i] = from[i * step];
+  if (p->panel == VT_F32)
+    memcpy(wide + k * N, row, sizeof row);
+  else
+    for (int i = 0; i < N; i++) narrow[k * N + i] = (uint16_t)(vt_f32_bits(row[i]) >> 16);
+}
+
+static void lay_panel(const vt_panels *p, const float *from, int64_t columns, void *to) {
+  for (int64_t k = 0; k < p->k; k++, from += p->rhs_row)
+    if (columns == N && p->rhs_column == 1)
+      lay_row(p, from, 1, N, k, to);
+    else
+      lay_row(p, from, p->rhs_column, columns, k, to);
+}
+
+void vt_panels_lay(const vt_panels *p, const float *rhs, void *panels) {
+  int64_t count = panels_of(p), bytes = p->rhs_bytes / count;
+#pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->n * p->k >= MIN_LAID)
+  for (int64_t i = 0; i < count; i++)
+    lay_panel(p, rhs + i * N * p->rhs_column, least(N, p->n - i * N), (char *)panels + i * bytes);
+}
+
+// A block's rows for each depth, which all blocks of the depth before precede.
+static inline void lay_rows(const vt_panels *p, const float *lhs, int64_t lo, int64_t rows,
+                            int64_t column, float *to) {
+  for (int64_t k = 0; k < p->k; k += DEPTH) {
+    int64_t depth = least(DEPTH, p->k - k);
+    float *part = to + k * p->m + lo * depth;
+    for (int64_t i = 0; i < depth; i++)
+      for (int64_t r = 0; r < rows; r++)
+        part[i * rows + r] = lhs[r * p->lhs_row + (k + i) * column];
+  }
+}
+
+static void lay_block(const vt_panels *p, const float *lhs, int64_t block, float *to) {
+  int64_t lo = first_row(p, block), rows = first_row(p, block + 1) - lo;
+  lhs += lo * p->lhs_row;
+  if (rows == VT_PANEL_ROWS && p->lhs_column == 1)
+    lay_rows(p, lhs, lo, VT_PANEL_ROWS, 1, to);
+  else
+    lay_rows(p, lhs, lo, rows, p->lhs_column, to);
+}
+
+static void lay_left(const vt_panels *p, const float *lhs, float *to) {
+  int64_t count = blocks_of(p);
+#pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->m * p->k >= MIN_LAID)
+  for (int64_t i = 0; i < count; i++) lay_block(p, lhs, i, to);
+}
+
+typedef struct tile {
+  int64_t rows, columns, depth;
+  const float *lhs, *bias;
+  const void *panel;
+  bool adds;
+  float *out;
+  int64_t out_row;
+} tile;
+
+static void multiply(const vt_panels *p, const tile *t) {
+  const vt_product_code *code = vt_product_code_of();
+  if (p->panel == VT_F32)
+    code->panel_f32(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+  else
+    code->panel_bf16(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+}
+
+// A panel that the result ends in: by way of memory that is wide enough.
+static void multiply_narrow(const vt_panels *p, const tile *t) {
+  float sums[VT_PANEL_ROWS][N] = {{0}}, bias[N] = {0};
+  tile whole = *t;
+  size_t bytes = (size_t)t->columns * sizeof(float);
+  for (int64_t r = 0; t->adds && r < t->rows; r++) memcpy(sums[r], t->out + r * t->out_row, bytes);
+  if (t->bias) memcpy(bias, t->bias, bytes);
+  whole.bias = t->bias ? bias : NULL;
+  whole.out = sums[0];
+  whole.out_row = N;
+  multiply(p, &whole);
+  for (int64_t r = 0; r < t->rows; r++) memcpy(t->out + r * t->out_row, sums[r], bytes);
+}
+
+typedef struct operands {
+  const float *lhs, *bias; // lhs as lay_left made it
+  const char *panels;
+  float *out;
+} operands;
+
+static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
+                     int64_t first_block) {
+  int64_t last_panel = least(first_panel + PANELS, panels_of(p));
+  int64_t last_block = least(first_block + BLOCKS, blocks_of(p));
+  int64_t size = (int64_t)vt_dtype_bytes(p->panel);
+  for (int64_t k = 0; k < p->k; k += DEPTH) {
+    int64_t depth = least(DEPTH, p->k - k);
+    for (int64_t i = first_panel; i < last_panel; i++)
+      for (int64_t b = first_block; b < last_block; b++) {
+        int64_t lo = first_row(p, b);
+        tile t = {.rows = first_row(p, b + 1) - lo,
+                  .columns = least(N, p->n - i * N),
+                  .depth = depth,
+                  .lhs = o->lhs + k * p->m + lo * depth,
+                  .bias = o->bias && k + depth == p->k ? o->bias + i * N : NULL,
+                  .panel = o->panels + (i * p->k + k) * N * size,
+                  .adds = k > 0,
+                  .out = o->out + lo * p->out_row + i * N,
+                  .out_row = p->out_row};
+        if (t.columns == N)
+          multiply(p, &t);
+        else
+          multiply_narrow(p, &t);
+      }
+  }
+}
+
+void vt_panels_run(const vt_panels *p, const float *lhs, const void *panels, const float *bias,
+                   float *out, void *scratch) {
+  lay_left(p, lhs, scratch);
+  operands o = {.lhs = scratch, .bias = bias, .panels = panels, .out = out};
+  int64_t down = ceil_of(blocks_of(p), BLOCKS), tasks = down * ceil_of(panels_of(p), PANELS);
+#pragma omp parallel for schedule(dynamic) if (p->m * p->n * p->k >= MIN_PRODUCTS)
+  for (int64_t i = 0; i < tasks; i++) run_task(p, &o, i / down * PANELS, i % down * BLOCKS);
+}
