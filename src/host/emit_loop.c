@@ -291,6 +291,14 @@ static void emit_reduce(emission *m, const vt_op *op, state *out) {
   }
 }
 
+// The code generator would add up one vector of sums after the other, each waiting for itself.
+// Volatile loads stay in order: as many sums as there are registers stay side by side.
+static LLVMValueRef in_order(const state *out, LLVMValueRef x) {
+  enum { SUMS = 12 };
+  if (out->count > 1 && out->count <= SUMS && LLVMIsALoadInst(x)) LLVMSetVolatile(x, true);
+  return x;
+}
+
 // Operands that the matrix unit rounds were rounded by passes/opt_lower_precision.c, or are rounded
 // here.
 static void emit_dot(emission *m, const vt_op *op, state *out) {
@@ -301,7 +309,8 @@ static void emit_dot(emission *m, const vt_op *op, state *out) {
   for (uint32_t i = 0; i < out->count; i++) sums[i] = vt_emit_splat_f(m->e, VT_F32, 0);
   for (int64_t k = 0; k < terms; k++)
     for (uint32_t i = 0; i < out->count; i++) {
-      LLVMValueRef args[3] = {term(m, op, 0, i, k), term(m, op, 1, i, k), sums[i]};
+      LLVMValueRef args[3] = {in_order(out, term(m, op, 0, i, k)),
+                              in_order(out, term(m, op, 1, i, k)), sums[i]};
       for (int o = 0; o < 2 && rounds; o++) args[o] = vt_emit_round(m->e, VT_BF16, args[o]);
       if (m->e->target.fma)
         sums[i] = vt_emit_intrinsic(m->e, "llvm.fma", 1, &type, 3, args);
