@@ -41,6 +41,7 @@ typedef struct vt_device_model {
   double vmem_bytes;  // for whole arrays, of one device
   int32_t devices;
   vt_kernel_cost_of *cost_of; // of custom calls; NULL: not known
+  struct vt_group_boxes *groups;
 } vt_device_model;
 
 // An array that a kernel moves. `bytes` is what it moves of it, `whole` its size in memory.
@@ -116,6 +117,8 @@ double vt_product_seconds(const vt_device_model *model, const vt_product *produc
 double vt_product_traffic(const vt_device_model *model, const vt_product *product, double lhs,
                           double rhs);
 
+// What is known of groups of devices, of a model: most collectives of a program have the same.
+struct vt_group_boxes *vt_network_groups(vt_arena *arena);
 // Seconds that a collective takes by itself. (network.c)
 double vt_network_seconds(const vt_device_model *model, const vt_op *op);
 // Whether XLA runs it beside other kernels by default.

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct box {
   double chips, cores, slices;
@@ -39,12 +40,13 @@ static void see(extent *e, int32_t at) {
   e->count++;
 }
 
-static box box_of(const vt_device_model *model, const int64_t *ids, int64_t stride, int64_t count) {
+// `ids`: NULL = the first ones.
+static box make_box(const vt_device_model *model, const int64_t *ids, int64_t count) {
   const vt_slice *slice = model->slice;
   extent axes[5] = {0};
   int64_t members = 0;
   for (int64_t i = 0; i < count; i++) {
-    int64_t id = ids ? ids[i * stride] : i;
+    int64_t id = ids ? ids[i] : i;
     if (id < 0 || id >= vt_slice_devices(slice)) continue;
     vt_place place = vt_slice_place(slice, (int32_t)id);
     for (int d = 0; d < 3; d++) see(&axes[d], place.coords[d]);
@@ -73,6 +75,36 @@ static box box_of(const vt_device_model *model, const int64_t *ids, int64_t stri
     b.twist = slice->dims[1] == slice->dims[0] ? twist_one_long : twist_two_long;
   b.sharing *= (double)slice->chip->devices / fmax(b.cores, 1);
   return b;
+}
+
+enum { KNOWN_GROUPS = 8 };
+
+struct vt_group_boxes {
+  struct {
+    const int64_t *ids; // of the module
+    int64_t count;
+    box box;
+  } known[KNOWN_GROUPS];
+  int next;
+};
+
+struct vt_group_boxes *vt_network_groups(vt_arena *arena) {
+  return VT_NEW(arena, struct vt_group_boxes);
+}
+
+static box box_of(const vt_device_model *model, const int64_t *ids, int64_t count) {
+  struct vt_group_boxes *g = model->groups;
+  size_t size = (size_t)count * sizeof *ids;
+  for (int i = 0; i < KNOWN_GROUPS; i++) {
+    if (g->known[i].count != count || !g->known[i].ids != !ids) continue;
+    if (!ids || !memcmp(g->known[i].ids, ids, size)) return g->known[i].box;
+  }
+  int at = g->next;
+  g->next = (at + 1) % KNOWN_GROUPS;
+  g->known[at].ids = ids;
+  g->known[at].count = count;
+  g->known[at].box = make_box(model, ids, count);
+  return g->known[at].box;
 }
 
 // One pass over a group: every device gets, or gives, all parts of `whole` bytes but its own. Over
@@ -161,8 +193,8 @@ double vt_network_seconds(const vt_device_model *model, const vt_op *op) {
     return rates->collective_s + permute_seconds(model, op, given);
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
   bool listed = groups && groups->type.rank == 2 && !groups->splat && groups->type.dims[0] > 0;
-  box b = listed ? box_of(model, groups->data, 1, groups->type.dims[1])
-                 : box_of(model, NULL, 1, model->devices);
+  box b = listed ? box_of(model, groups->data, groups->type.dims[1])
+                 : box_of(model, NULL, model->devices);
   double size = b.chips * b.cores * b.slices;
   if (size < 2) return 0;
   switch (op->code) {
