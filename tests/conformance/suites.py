@@ -43,7 +43,9 @@ SUITES = {
   "optimistix": Suite("tests/test_*.py", every=8, apart=False),
   "numpyro": Suite("test/test_*.py test/infer/test_*.py test/ops/test_*.py test/contrib/test_*.py", every=16,
                    apart=False),
-  "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py", every=16, apart=False,
+  "keras": Suite("keras/src/layers/*/*_test.py keras/src/ops/*_test.py keras/src/random/*_test.py "
+                 "keras/src/trainers/*_test.py keras/src/optimizers/*_test.py keras/src/losses/*_test.py "
+                 "keras/src/metrics/*_test.py", every=16, apart=False,
                  env={"KERAS_BACKEND": "jax"}),
 }
 

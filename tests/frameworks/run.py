@@ -68,6 +68,7 @@ PROGRAMS = {
     "torch_xla_downcast_bf16": narrowed("XLA_DOWNCAST_BF16"),
     "torch_xla_spmd": Program(**REPLICAS, file="torch_xla_spmd.py", cpu=("cpu",), tpu=("tpu",)),
     "torch_tpu": Program("torch-tpu", "torch_tpu_cnn.py", "v5litepod-1", 1, ("cpu",), ("tpu",)),
+    "torchax": Program("torchax", "torchax_cnn.py", "v5litepod-8", 8, ("cpu",), ("tpu",)),
     "lightning": Program(**TORCH, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu",)),
     "lightning_replicas": Program(**REPLICAS, file="lightning_trainer.py", cpu=("cpu",), tpu=("tpu", "8")),
     "accelerate": accelerated("no", "1"),
