@@ -125,8 +125,8 @@ void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order
   int32_t rank = type.rank, order[VT_MAX_RANK];
   for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;
   if (rank < 2) return;
-  int64_t least = vt_chip_padded_bytes(chip, type, NULL);
-  for (int32_t minor = rank; minor-- > 0;)
+  int64_t least = vt_chip_padded_bytes(chip, type, NULL), dense = vt_chip_dense_bytes(type);
+  for (int32_t minor = rank; minor-- > 0 && least > dense;)
     for (int32_t second = rank; second-- > 0;) {
       if (second == minor) continue;
       int32_t at = 2;
