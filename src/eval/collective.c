@@ -42,6 +42,11 @@ static void counts_of(const vt_op *op, int32_t devices, int32_t *partitions, int
   }
 }
 
+static vt_status allocate(vt_group_list *out) {
+  out->members = malloc((size_t)(out->count * out->width) * sizeof *out->members + 1);
+  return out->members ? VT_OK : vt_error_no_memory();
+}
+
 static int64_t literal_i64(const vt_literal *l, int64_t i) {
   const int64_t *data = l->data;
   return data[l->splat ? 0 : i];
@@ -53,7 +58,7 @@ static vt_status read_rows(const vt_op *op, int64_t ids, vt_group_list *out) {
   bool given = l && l->type.rank == 2 && vt_type_elements(l->type) > 0;
   out->count = given ? l->type.dims[0] : 1;
   out->width = given ? l->type.dims[1] : ids;
-  VT_TRY(vt_eval_scratch(out->count * out->width * 4, &out->members));
+  VT_TRY(allocate(out));
   for (int64_t i = 0; i < out->count * out->width; i++) {
     int64_t id = given ? literal_i64(l, i) : i;
     if (id < -1 || id >= ids) {
@@ -82,7 +87,7 @@ static vt_status groups_of(const vt_op *op, int32_t devices, vt_group_list *out)
   bool widen = kind == IDS_REPLICA_ALL_PARTITIONS;
   out->count = widen ? rows.count : rows.count * others;
   out->width = widen ? rows.width * others : rows.width;
-  vt_status st = vt_eval_scratch(out->count * out->width * 4, &out->members);
+  vt_status st = allocate(out);
   for (int64_t g = 0; g < rows.count && !st; g++)
     for (int64_t i = 0; i < rows.width; i++)
       for (int32_t o = 0; o < others; o++) {
@@ -113,7 +118,7 @@ static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t d
   // One row per position whose coordinates along the axes are all 0; the rows of other positions
   // stay empty.
   *out = (vt_group_list){.count = size, .width = width};
-  VT_TRY(vt_eval_scratch(size * width * 4, &out->members));
+  VT_TRY(allocate(out));
   for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
   for (int64_t place = 0; place < size; place++) {
     int64_t index = 0, base = place, stride;
@@ -166,11 +171,16 @@ static vt_status open_fold(const vt_lane_set *s, const vt_tensor *in, int64_t la
   return VT_OK;
 }
 
-// Folds n elements from `at` on into `to`. `acc` and `x` are scratch.
+// Whether the fold's type is the operands', so that it needs no scratch.
+static bool folds_as_is(const vt_lane_set *s, const vt_fold *fold, const int32_t *row) {
+  return fold->types[0] == s->in[row[0]][s->index].type.dtype;
+}
+
+// Folds n elements from `at` on into `to`. `acc` and `x` are scratch, NULL where it folds as is.
 static vt_status fold_block(const vt_lane_set *s, vt_fold *fold, int64_t width, const int32_t *row,
                             int64_t at, int64_t n, void *acc, void *x, char *to) {
   vt_dtype dtype = s->in[row[0]][s->index].type.dtype;
-  bool as_is = fold->types[0] == dtype;
+  bool as_is = folds_as_is(s, fold, row);
   size_t bytes = vt_dtype_bytes(dtype);
   if (as_is) acc = to;
   for (int64_t i = 0; i < width && row[i] >= 0; i++) {
@@ -194,8 +204,9 @@ vt_status vt_collective_fold(const vt_lane_set *s, int64_t width, const int32_t 
   void *acc = NULL, *x = NULL;
   vt_status st = open_fold(s, s->in[row[0]], block, &fold);
   int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
-  if (!st) st = vt_eval_scratch(block * bytes, &acc);
-  if (!st) st = vt_eval_scratch(block * bytes, &x);
+  bool scratch = !st && !folds_as_is(s, &fold, row);
+  if (scratch) st = vt_eval_scratch(block * bytes, &acc);
+  if (scratch && !st) st = vt_eval_scratch(block * bytes, &x);
   for (int64_t at = 0; at < n && !st; at += block)
     st = fold_block(s, &fold, width, row, at, n - at < block ? n - at : block, acc, x,
                     (char *)to + at * (int64_t)vt_dtype_bytes(type.dtype));

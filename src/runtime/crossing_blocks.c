@@ -154,6 +154,7 @@ typedef struct meeting {
   vt_launch *launch;
   vt_crossing *crossing;
   exchange *with; // [count]
+  bool by_tcp;    // one of them
   vt_expected expected;
   vt_arena scratch;
 } meeting;
@@ -273,7 +274,7 @@ static vt_status pass_pieces(meeting *m, bool *out_complete) {
     if (!m->with[i].lanes) continue;
     give_pieces(m, i);
     VT_TRY(take_pieces(m, i));
-    *out_complete = *out_complete && m->with[i].all_given;
+    *out_complete = *out_complete && m->with[i].all_given && m->meet->taken[i];
   }
   return VT_OK;
 }
@@ -329,11 +330,13 @@ static vt_status check(const meeting *m, double waited, bool *said) {
 
 static vt_status wait(meeting *m) {
   vt_bell *bell = vt_peers_bell(m->crossing->peers);
-  double start = vt_crossing_now();
+  double start = 0;
   for (bool said = false;;) {
     uint32_t state = vt_bell_state(bell);
     bool complete, again = false;
     VT_TRY(pass_pieces(m, &complete));
+    if (complete && !m->by_tcp) return VT_OK;
+    if (start == 0) start = vt_crossing_now();
     pthread_mutex_lock(&m->crossing->lock);
     vt_status st = proceed(m, &complete, &again);
     if (!st && !complete && !again) st = check(m, vt_crossing_now() - start, &said);
@@ -357,6 +360,7 @@ static vt_status begin(meeting *m) {
     x->lanes = vt_peers_lanes(m->crossing->peers, x->process);
     x->give = given_size(meet, i);
     meet->taken[i] = NULL;
+    m->by_tcp = m->by_tcp || !x->lanes;
     if (!x->lanes) VT_TRY(pack(meet, i, &x->packed));
   }
   m->expected = (vt_expected){.group = m->launch->group,
@@ -377,14 +381,20 @@ static void let_go(vt_crossing_meetings *run) {
   }
 }
 
+// The blocks that may come by TCP; NULL: no more.
+static void expect(const meeting *m, const vt_expected *expected) {
+  if (!m->by_tcp) return;
+  pthread_mutex_lock(&m->crossing->lock);
+  m->crossing->expected = expected;
+  pthread_mutex_unlock(&m->crossing->lock);
+}
+
 static vt_status meet(void *user, const vt_meet *meet) {
   vt_crossing_meetings *run = user;
   meeting m = {.run = run, .meet = meet, .launch = run->launch, .crossing = run->launch->crossing};
   let_go(run);
   vt_status st = begin(&m);
-  pthread_mutex_lock(&m.crossing->lock);
-  m.crossing->expected = &m.expected;
-  pthread_mutex_unlock(&m.crossing->lock);
+  expect(&m, &m.expected);
   for (int32_t i = 0; i < meet->count && !st; i++) {
     exchange *x = &m.with[i];
     if (x->lanes) continue;
@@ -395,9 +405,7 @@ static vt_status meet(void *user, const vt_meet *meet) {
     x->packed = (vt_bytes){0};
   }
   if (!st) st = wait(&m);
-  pthread_mutex_lock(&m.crossing->lock);
-  m.crossing->expected = NULL;
-  pthread_mutex_unlock(&m.crossing->lock);
+  expect(&m, NULL);
   for (int32_t i = 0; i < meet->count && m.with; i++) {
     free((void *)(uintptr_t)m.with[i].packed.data);
     free(m.with[i].arriving);
