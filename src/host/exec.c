@@ -151,10 +151,17 @@ static vt_status run_here(const vt_step *step, vt_exec *exec, vt_frame *const *f
                                     exec->run->meetings);
 }
 
+// Each device is in a process of its own: then less has to travel than where some are together.
+static bool one_by_one(const vt_host_options *options) {
+  for (int32_t d = 0; d < options->device_count; d++)
+    if (options->part_of[d] != d) return false;
+  return true;
+}
+
 vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   const vt_program *program = plan->program;
   int32_t devices = program->options.device_count;
-  if (program->options.only && !program->here) {
+  if (program->options.only && (!program->here || one_by_one(&program->options))) {
     step->run = run_part;
     step->runner = "processes";
     plan->collective = true;

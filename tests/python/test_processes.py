@@ -25,6 +25,7 @@ SLICES = {
     "v4-16": (2, {}),
     "v3-32": (4, {}),
     "v3-8": (4, {"TPU_PROCESS_BOUNDS": "2,2,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}),
+    "v4-8": (4, {"TPU_PROCESS_BOUNDS": "2,2,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1"}),  # a device each
     "v5litepod-8": (2, {"TPU_PROCESS_BOUNDS": "1,2,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "2,2,1"}),
 }
 START = """
@@ -189,7 +190,7 @@ say(**said)
 """
 
 
-@pytest.mark.parametrize("slice_name", ["v4-16", "v3-8"])
+@pytest.mark.parametrize("slice_name", ["v4-16", "v3-8", "v4-8"])
 def test_manual_computations_are_cut(slice_name):
     """Their collectives add in the order of devices: the bits are those of one process, cut into as many parts or whole."""
     parts = SLICES[slice_name][0]
