@@ -22,7 +22,11 @@ vt_status vt_cli_slice(const char *name, vt_slice *out_slice) {
 vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) {
   const char *file = vt_args_text(args, "chip");
   vt_bytes text;
-  VT_TRY(vt_cli_slice(vt_args_text(args, "slice"), out_slice));
+  const char *name = vt_args_text(args, "slice");
+  if (name && strchr(name, ','))
+    return vt_error(VT_INVALID_ARGUMENT, "one slice at a time: `vtpu compare -t %s` takes several",
+                    name);
+  VT_TRY(vt_cli_slice(name, out_slice));
   if (!file) return VT_OK;
   VT_TRY(vt_file_map(file, &text));
   vt_status st = vt_chip_customise(out_slice->chip, (const char *)text.data, text.size, arena,

@@ -181,6 +181,7 @@ def test_a_chip_of_ones_own(step, tmp_path):
     ("predict folder -t v3-8", "not a regular file"),
     ("predict step.mlirbc -t v9-8", "v3-8"),
     ("predict step.mlirbc -t v6e-9", "v6e-8"),
+    ("predict step.mlirbc -t v3-8,v4-16", "vtpu compare -t v3-8,v4-16"),
     ("predict step.mlirbc -t v3-8 --jsn", "do you mean --json?"),
     ("predict step.mlirbc -t v3-8 --steps -1", "from 1 to"),
     ("predict step.mlirbc -t v3-8 --pricing sport", "spot"),
