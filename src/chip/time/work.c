@@ -15,9 +15,6 @@ static const double step_s = 3.5e-7; // of a Pallas kernel's grid: the Pallas pa
 // Rows that an index names: from HBM by a transfer each, many at once (estimate); from VMEM, cycles
 // to read the index and to move the row, from the gather of the SparseCore page, on 7x.
 static const double row_s = 2e-8, near_row = 8.6;
-// A table is copied to VMEM if at least this share of its bytes is read (XLA's memory-space
-// assignment, its default).
-static const double worth_copying = 0.5;
 // Of one row times a matrix, on a register of weights: widen, spread, multiply, add.
 static const double vector_product = 6;
 // f16 is no type of the vector unit: exponent, subnormals, sign and rounding go by integer
@@ -330,15 +327,16 @@ static bool work_of_call(const vt_device_model *model, vt_kernel *kernel) {
   return true;
 }
 
-// Seconds that one core moves rows by their indices.
+// Seconds that one core moves rows by their indices, one by one from HBM, or from a table that was
+// copied to VMEM as a whole if that is less: what is not named of it has to come too.
 static double rows_seconds(const vt_device_model *model, const vt_op *op) {
   double rows = indexed_rows(op);
   if (!(rows > 0)) return 0;
   double table = vt_kernel_bytes(model, op->operands[0]->type);
   double named = op->code == VT_OP_GATHER ? vt_kernel_bytes(model, op->results[0].type)
                                           : vt_kernel_bytes(model, op->operands[2]->type);
-  bool near = table <= model->vmem_bytes && named >= worth_copying * table;
-  return rows * (near ? near_row / model->clock : row_s);
+  double far = rows * row_s, rest = fmax(0, table - named) / model->hbm_bytes_per_s;
+  return table <= model->vmem_bytes ? fmin(far, rest + rows * near_row / model->clock) : far;
 }
 
 // Parts of a kernel that do not wait for each other.
