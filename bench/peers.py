@@ -66,8 +66,12 @@ def load(sides, name, bf16):
         if not side or (trains and peer not in ("pytorch", "compiled")):
             continue
         try:
-            if peer == "onnxruntime":
-                sides["pytorch"].ask("export", name=name, folder=folder)
+            if peer in ("onnxruntime", "openvino") and not os.path.exists(os.path.join(folder, "program.onnx")):
+                exporter = Side("pytorch")
+                try:
+                    exporter.ask("export", name=name, folder=folder)
+                finally:
+                    exporter.stop()
             if peer == "iree":
                 sides["vtpu"].ask("export", folder=folder)
             torch = {"name": name, "compiled": peer == "compiled", "bf16": bf16}

@@ -7,6 +7,7 @@
 // blocks of rows; sums of a depth are added to those of the depths before. Where the right side's
 // numbers are bf16 and few rows read it, panels are bf16: half of what is read from memory, and the
 // same result.
+#include <omp.h>
 #include <string.h>
 
 #include "host/cpu.h"
@@ -21,6 +22,8 @@ enum {
   MIN_ROWS = 32, // from here on laying it out for one run pays off
   PANELS = 4,    // of a task
   BLOCKS = 20,   // of a task
+  ROWS = BLOCKS * VT_PANEL_ROWS,
+  TALL = 16 * ROWS, // from here on a task lays out its own rows
   MIN_K = 8,
   MIN_LAID = 64 << 10, // numbers that one more thread lays out
   MIN_PRODUCTS = 2 << 20
@@ -48,7 +51,8 @@ bool vt_panels_prepare(vt_panels *p, bool any_size) {
   if (!any_size && (p->n < N || p->k < MIN_K || p->m < (p->kept ? 2 : MIN_ROWS))) return false;
   p->panel = p->bf16 && p->m <= FEW_ROWS ? VT_BF16 : VT_F32;
   p->rhs_bytes = panels_of(p) * N * p->k * (int64_t)vt_dtype_bytes(p->panel);
-  p->lhs_bytes = p->m * p->k * (int64_t)sizeof(float);
+  p->threads = p->m >= TALL ? omp_get_max_threads() : 0;
+  p->lhs_bytes = (p->threads ? p->threads * ROWS : p->m) * p->k * (int64_t)sizeof(float);
   return true;
 }
 
@@ -137,7 +141,7 @@ static void multiply_narrow(const vt_panels *p, const tile *t) {
 }
 
 typedef struct operands {
-  const float *lhs, *bias; // lhs as lay_left made it
+  const float *lhs, *bias; // lhs laid out, to run_task
   const char *panels;
   float *out;
 } operands;
@@ -169,10 +173,30 @@ static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
   }
 }
 
+// Rows from `first` on, as a product of their own.
+static void run_rows(const vt_panels *p, const operands *whole, int64_t first, float *scratch) {
+  vt_panels part = *p;
+  operands o = *whole;
+  part.m = least(ROWS, p->m - first);
+  o.out += first * p->out_row;
+  for (int64_t b = 0; b < blocks_of(&part); b++)
+    lay_block(&part, whole->lhs + first * p->lhs_row, b, scratch);
+  o.lhs = scratch;
+  for (int64_t i = 0; i < panels_of(p); i += PANELS) run_task(&part, &o, i, 0);
+}
+
 void vt_panels_run(const vt_panels *p, const float *lhs, const void *panels, const float *bias,
                    float *out, void *scratch) {
+  operands o = {.lhs = lhs, .bias = bias, .panels = panels, .out = out};
+  if (p->threads) {
+    float *own = scratch;
+#pragma omp parallel for schedule(dynamic) num_threads(p->threads)
+    for (int64_t i = 0; i < ceil_of(p->m, ROWS); i++)
+      run_rows(p, &o, i * ROWS, own + omp_get_thread_num() * ROWS * p->k);
+    return;
+  }
   lay_left(p, lhs, scratch);
-  operands o = {.lhs = scratch, .bias = bias, .panels = panels, .out = out};
+  o.lhs = scratch;
   int64_t down = ceil_of(blocks_of(p), BLOCKS), tasks = down * ceil_of(panels_of(p), PANELS);
 #pragma omp parallel for schedule(dynamic) if (p->m * p->n * p->k >= MIN_PRODUCTS)
   for (int64_t i = 0; i < tasks; i++) run_task(p, &o, i / down * PANELS, i % down * BLOCKS);

@@ -17,6 +17,7 @@ typedef struct vt_panels {
   // Set by vt_panels_prepare.
   vt_dtype panel;    // type of the right side's panels
   int64_t rhs_bytes; // of its panels
+  int32_t threads;   // that each lay out rows of their own; 0: all are laid out first
   int64_t lhs_bytes; // of scratch
 } vt_panels;
 
