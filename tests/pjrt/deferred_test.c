@@ -468,7 +468,7 @@ static void a_profile_shows_runs_and_compilations(void **state) {
   assert_null(api->collect_data(&data));
   vt_text names = {0};
   int events = read_space((vt_bytes){data.buffer, data.buffer_size_in_bytes}, &names);
-  assert_string_equal(vt_text_string(&names), "/host:vtpu;/device:TPU:0;");
+  assert_string_equal(vt_text_string(&names), "/host:vtpu;/host:metadata;/device:TPU:0;");
   // Compilation, two runs, the tracked span; on the device two steps, their runs, two kernels each.
   assert_int_equal(events, 4 + 2 + 2 + 4);
   vt_text_free(&names);
