@@ -178,7 +178,6 @@ def story(folder):
     create('first')
     a_process_dies(seen, folder)
     last = a_notice_comes(seen, folder)
-    harness.wait_for(lambda: harness.shell(f'vtpu tpu-vm describe first {ZONE} --format="value(state)"'), lambda s: 'PREEMPTED' in s)
     harness.shell(f'vtpu tpu-vm delete first {ZONE} --quiet')
     create('second')
     start('second', last + 5, folder)
@@ -204,4 +203,5 @@ def inner():
 if __name__ == '__main__':
     if not glob.glob('/usr/lib/*/libnss_wrapper.so'):
         harness.skip('no libnss_wrapper.so')
-    harness.run(inner, venv='venv', guests=True, level=1, needs=['sshd', 'curl', 'pkill'], options=['--notice=60'])
+    # The notice is long: logs are read before the TPU VM goes, on a busy machine too.
+    harness.run(inner, venv='venv', guests=True, level=1, needs=['sshd', 'curl', 'pkill'], options=['--notice=600'])
