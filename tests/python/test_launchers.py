@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def run(slice_name, command):
     if ran.returncode == 77:
         pytest.skip(ran.stdout.strip().splitlines()[-1])
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    return sorted(json.loads(line[5:]) for line in ran.stdout.splitlines() if line.startswith("said "))
+    # Launchers may put the lines of two processes into one.
+    return sorted(json.loads(words) for words in re.findall(r"said (\[.*?\])", ran.stdout))
 
 
 def test_slurm():
