@@ -8,8 +8,9 @@ A step of models/transformer on v3-32, cut over four processes of one thread eac
 processor time of all of them, too. Sums over two processes, called from Python, and of 8 bytes in a loop of one program, also
 less the steps of that loop, which are half of what one process takes that runs both parts:
 through the memory that processes of one host share, against two processes that do nothing else (bench/lanes.c); and by TCP,
-against two processes that swap halves of the same bytes through a connection and add them with NumPy. Ratio = other time / vtpu
-time: above 1 vtpu is faster.
+against two processes that swap halves of the same bytes through a connection and add them with NumPy. Where network namespaces
+can be made, also a sum of 4 MiB beside products that do not need it, between two of them whose link delays packets by 20 ms: against
+the times of both alone, added. Ratio = other time / vtpu time: above 1 vtpu is faster.
 """
 
 import json
@@ -25,6 +26,8 @@ import time
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "python"))
+from link import TwoHosts  # noqa: E402
 ROUNDS = 3
 SIZES = {8: 300, 1 << 16: 200, 1 << 20: 40, 1 << 26: 6}  # bytes: how often
 START = """
@@ -82,6 +85,27 @@ for _ in range(7):
 print("said " + json.dumps(sorted(times[2:])[2]), flush=True)
 """
 
+BESIDE = """
+mesh = Mesh(np.array(jax.devices()).reshape(count, -1), ("process", "chip"))
+spec, everywhere = NamedSharding(mesh, P("process")), NamedSharding(mesh, P())
+x, a = (jax.make_array_from_callback(shape, spec, lambda at: np.full((1, *shape[1:]), 1 / 512, np.float32))
+        for shape in ((count, 1 << 20), (count, 512, 512)))
+def products(a):
+    for _ in range(24):
+        a = jnp.sin(jnp.einsum("pij,pjk->pik", a, a))
+    return a
+medians = []
+for f in (jax.jit(lambda x, a: x.sum(0), out_shardings=everywhere), jax.jit(lambda x, a: products(a)),
+          jax.jit(lambda x, a: (x.sum(0), products(a)), out_shardings=(everywhere, spec))):
+    times = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        jax.block_until_ready(f(x, a))
+        times.append(time.perf_counter() - begun)
+    medians.append(sorted(times[2:])[3])
+print("said " + json.dumps(medians), flush=True)
+"""
+
 
 def free_port():
     while True:
@@ -94,17 +118,18 @@ def free_port():
                 pass
 
 
-def job(code, slice_name, count, threads, transport="auto", parts=0):
-    """What each process says. `parts`: that one process runs."""
+def job(code, slice_name, count, threads, transport="auto", parts=0, places=None):
+    """What each process says. `parts`: that one process runs. `places`: how to start each on its host, and its address."""
+    places = places or [([], "localhost")] * count
     ports = [free_port() for _ in range(count + 1)]
     env = dict(os.environ, JAX_PLATFORMS="tpu,cpu", VTPU_ACCELERATOR_TYPE=slice_name, OMP_NUM_THREADS=str(threads),
-               BENCH_COUNT=str(count), BENCH_COORDINATOR=f"localhost:{ports[-1]}", MEGASCALE_COORDINATOR_ADDRESS="",
+               BENCH_COUNT=str(count), BENCH_COORDINATOR=f"{places[0][1]}:{ports[-1]}", MEGASCALE_COORDINATOR_ADDRESS="",
                MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="", VTPU_TRANSPORT=transport, BENCH_SIZES=json.dumps(SIZES))
     if parts:
         env["VTPU_SPLIT"] = str(parts)
     if count > 1:
-        env["TPU_PROCESS_ADDRESSES"] = ",".join(f"localhost:{port}" for port in ports[:-1])
-    processes = [subprocess.Popen([sys.executable, "-c", START + code], env=dict(env, BENCH_INDEX=str(i), CLOUD_TPU_TASK_ID=str(i)),
+        env["TPU_PROCESS_ADDRESSES"] = ",".join(f"{at}:{port}" for (_, at), port in zip(places, ports))
+    processes = [subprocess.Popen([*places[i][0], sys.executable, "-c", START + code], env=dict(env, BENCH_INDEX=str(i), CLOUD_TPU_TASK_ID=str(i)),
                                   cwd=os.path.join(ROOT, "models"), text=True, stdout=subprocess.PIPE) for i in range(count)]
     said = []
     for process in processes:
@@ -167,6 +192,16 @@ def lanes():
     return json.loads(subprocess.check_output([os.path.join(ROOT, "build/release/bench/lanes")]))
 
 
+def beside():
+    """The sum and the products alone, and both at once; None: no namespaces can be made."""
+    hosts = TwoHosts(20, 0)
+    try:
+        said = None if hosts.why else job(BESIDE, "v4-16", 2, 1, "tcp", places=hosts.places())
+    finally:
+        hosts.end()
+    return said and [max(times) for times in zip(*said)]
+
+
 def main():
     steps, sums = [], {"shared memory": ([], []), "TCP": ([], [])}
     for _ in range(ROUNDS):
@@ -186,6 +221,12 @@ def main():
         for size in rows[1][0]:
             ours, other = (statistics.median(row[size] for row in side) for side in rows)
             print(f"{'sum by ' + transport + ', bytes ' + size:<46}{ours * 1e6:>9.1f} us{other * 1e6:>9.1f} us{other / ours:>8.2f}")
+    times = beside()
+    if times:
+        print(f"{'sum and products at once, 20 ms link':<46}{times[2] * 1e3:>9.1f} ms{(times[0] + times[1]) * 1e3:>9.1f} ms"
+              f"{(times[0] + times[1]) / times[2]:>8.2f}  ({times[0] * 1e3:.1f} and {times[1] * 1e3:.1f})")
+    else:
+        print("sum and products at once: this machine makes no network namespaces with TUN devices")
 
 
 if __name__ == "__main__":

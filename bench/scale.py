@@ -140,16 +140,20 @@ def run(begin, operation, size, engine, network):
     return begin
 
 
-def efficiency(hosts, engine, network, compute=1.0, noise=0.02, arrays=16, size=25e6, steps=6):
-    """Steps that compute for `compute` seconds, and then add up `arrays` of `size` bytes over all hosts; the hosts' times
-    differ by `noise`. The part of the time that is spent computing."""
+def efficiency(hosts, engine, network, compute=1.0, noise=0.02, arrays=16, size=25e6, steps=6, beside=True):
+    """Steps that compute for `compute` seconds, and add up `arrays` of `size` bytes over all hosts; the hosts' times differ by
+    `noise`. `beside`: one array after the other is there in the last two thirds of the time, and is added up beside the rest;
+    otherwise all are at its end. The part of the time that is spent computing."""
     if hosts == 1:
         return 1.0
     now = np.zeros(hosts)
     for step in range(steps):
-        now = now + compute * np.maximum(0.0, 1 + noise * np.random.default_rng(step).standard_normal(hosts))
-        for _ in range(arrays):
-            now = run(now, "all_reduce", size, engine, network)
+        took = compute * np.maximum(0.0, 1 + noise * np.random.default_rng(step).standard_normal(hosts))
+        end, added = now + took, now
+        for k in range(arrays):
+            there = now + took * (1 / 3 + 2 / 3 * (k + 1) / arrays) if beside else end
+            added = run(np.maximum(added, there), "all_reduce", size, engine, network)
+        now = np.maximum(added, end)
     return compute * steps / now.max()
 
 
@@ -225,7 +229,9 @@ def main():
             print(f"{row['processes']} processes, {row['bytes']:>8} bytes{'':<2}{row['processor'] * 1e6:>9.0f} us{model * 1e6:>9.0f} us"
                   f"{model / row['processor']:>19.2f}{row['wall'] * 1e6:>13.0f} us")
     engine, hosts = engine_of(measured, "tcp"), (2, 8, 64, PROCESSES_MOST, 1024)
-    for what, more in (("400 MB in 16 arrays", {}), ("400 MB in 160 arrays", {"arrays": 160, "size": 2.5e6, "steps": 2})):
+    many = {"arrays": 160, "size": 2.5e6, "steps": 2}
+    for what, more in (("400 MB in 16 arrays", {}), ("400 MB in 160 arrays", many), ("the 16 at the end", {"beside": False}),
+                       ("the 160 at the end", many | {"beside": False})):
         print(f"\n{'efficiency, ' + what:<32}" + "".join(f"{n:>7}" for n in hosts) + " hosts")
         for network in NETWORKS:
             print(f"{network.name:<32}" + "".join(f"{efficiency(n, engine, network, **more):>7.2f}" for n in hosts))

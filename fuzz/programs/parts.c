@@ -153,10 +153,14 @@ static void copy_part(const held *h, vt_tensor whole, void *data, bool in) {
 
 static void *run_part(void *user) {
   part *p = user;
-  vt_meetings meetings = {&p->loopback, vt_loopback_meet};
+  vt_queue queue;
+  vt_queue_init(&queue);
+  vt_meetings meetings = {
+      .user = &p->loopback, .meet = vt_loopback_meet, .queue = &queue, .far = true};
   p->st = vt_program_run(p->compiled,
                          &(vt_run){.params = p->in, .results = p->out, .meetings = &meetings});
   if (p->st) vt_loopback_fail(p->loopback.all);
+  vt_queue_fini(&queue);
   vt_loopback_forget(&p->loopback);
   return NULL;
 }

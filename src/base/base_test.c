@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/map.h"
 #include "base/memory.h"
+#include "base/queue.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -216,6 +217,62 @@ static void what_a_good_attempt_made_stays(void **state) {
   vt_text_free(&text);
 }
 
+typedef struct noted {
+  vt_task task;
+  int number, *order;
+  bool fails;
+} noted;
+
+static vt_status note(vt_task *task) {
+  noted *n = (noted *)(void *)task;
+  while (*n->order) n->order++;
+  *n->order = n->number;
+  return n->fails ? vt_error(VT_ABORTED, "task %d", n->number) : VT_OK;
+}
+
+static void tasks_keep_their_order(void **state) {
+  (void)state;
+  for (int times = 0; times < 200; times++) {
+    int order[7] = {0};
+    noted tasks[6];
+    vt_queue queue;
+    vt_queue_init(&queue);
+    for (int i = 0; i < 6; i++) {
+      tasks[i] = (noted){{.run = note, .beside = i % 3 == 1}, i + 1, order, false};
+      vt_queue_put(&queue, &tasks[i].task);
+      if (i == 2) assert_null(vt_queue_wait(&queue, &tasks[times % 3].task));
+    }
+    assert_null(vt_queue_wait(&queue, NULL));
+    for (int i = 0; i < 6; i++) assert_int_equal(order[i], i + 1);
+    vt_queue_fini(&queue);
+  }
+}
+
+static void a_task_that_fails_is_the_last(void **state) {
+  (void)state;
+  for (int times = 0; times < 200; times++) {
+    int order[4] = {0};
+    noted tasks[3];
+    vt_queue queue;
+    vt_queue_init(&queue);
+    for (int i = 0; i < 3; i++) {
+      tasks[i] = (noted){{.run = note, .beside = times % 2}, i + 1, order, i == 1};
+      vt_queue_put(&queue, &tasks[i].task);
+    }
+    vt_status st = vt_queue_wait(&queue, &tasks[2].task);
+    assert_int_equal(vt_status_code(st), VT_ABORTED);
+    vt_status_free(st);
+    vt_queue_clear(&queue);
+    assert_int_equal(order[1], 2);
+    assert_int_equal(order[2], 0);
+    tasks[2].order = order;
+    vt_queue_put(&queue, &tasks[2].task); // again of use
+    assert_null(vt_queue_wait(&queue, &tasks[2].task));
+    assert_int_equal(order[2], 3);
+    vt_queue_fini(&queue);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(status_carries_code_and_message),
@@ -228,6 +285,8 @@ int main(void) {
       cmocka_unit_test(text_grows),
       cmocka_unit_test(attempts_give_back_what_they_made),
       cmocka_unit_test(what_a_good_attempt_made_stays),
+      cmocka_unit_test(tasks_keep_their_order),
+      cmocka_unit_test(a_task_that_fails_is_the_last),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void *run_part(void *user) {
   vt_eval_env env = {.partition = p->loopback.place,
                      .partition_count = DEVICES / replicas,
                      .replica_count = replicas};
-  vt_meetings meetings = {&p->loopback, vt_loopback_meet};
+  vt_meetings meetings = {.user = &p->loopback, .meet = vt_loopback_meet};
   p->st = vt_eval_collective_part(p->op, &env, DEVICES, p->in, p->out, &meetings);
   if (p->st) vt_loopback_fail(p->loopback.all);
   vt_loopback_forget(&p->loopback);
@@ -102,7 +102,7 @@ static void *run_process(void *user) {
   process *p = user;
   int32_t replicas = p->op->func->module->num_replicas;
   vt_eval_env env = {.partition_count = DEVICES / replicas, .replica_count = replicas};
-  vt_meetings meetings = {&p->loopback, vt_loopback_meet};
+  vt_meetings meetings = {.user = &p->loopback, .meet = vt_loopback_meet};
   p->st = vt_eval_collective_devices(p->op, &env, DEVICES, p->part_of, p->loopback.place, p->in,
                                      p->out, &meetings);
   if (p->st) vt_loopback_fail(p->loopback.all);

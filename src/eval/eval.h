@@ -80,6 +80,7 @@ vt_status vt_eval_lockstep(const vt_func *func, const vt_eval_env *env, int32_t 
 
 // Whether the op is a collective, or a call of a kernel in which devices meet.
 bool vt_eval_meets_devices(const vt_op *op);
+bool vt_eval_has_collective(const vt_func *func); // also inside regions and callees
 
 // False for ops, element types or custom calls without a kernel: vt_eval_op would return
 // UNIMPLEMENTED. Looks into regions and called functions.

@@ -33,6 +33,5 @@ vt_status vt_eval_step_run(vt_eval_state *state, const vt_eval_env *env, const v
 // A frame with the arguments (references taken) in its first slots; NULL when out of memory.
 vt_eval_buffer **vt_eval_frame_new(const vt_eval_plan *plan, vt_eval_buffer **args);
 void vt_eval_frame_free(vt_eval_state *state, const vt_eval_plan *plan, vt_eval_buffer **slots);
-bool vt_eval_has_collective(const vt_func *func);
 
 #endif

@@ -164,6 +164,7 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   if (program->options.only && (!program->here || one_by_one(&program->options))) {
     step->run = run_part;
     step->runner = "processes";
+    step->crosses = true;
     plan->collective = true;
     return VT_OK;
   }
@@ -185,6 +186,7 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   }
   step->run = program->here ? run_here : run_collective;
   step->runner = program->here ? "processes" : "lockstep";
+  step->crosses = program->here != NULL;
   step->body = body;
   plan->collective = true;
   return VT_OK;
@@ -230,7 +232,10 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
   vt_frame_bind(plan, frame, memory);
   vt_keep_begin(program, run, frame);
   vt_status st = vt_exec_plan(&exec, plan, &frame, 1);
-  if (st) vt_keep_drop(program);
+  if (st) {
+    vt_overlap_end(run);
+    vt_keep_drop(program);
+  }
   _mm_setcsr(csr);
   vt_host_free(memory);
   return st;

@@ -16,6 +16,7 @@
 
 enum {
   SMALL_WORK = 64 << 10, // element operations
+  MOST_WORK = 1 << 30,   // more is not counted
   LOOP_GUESS = 16,       // assumed iterations of a while
   MATRIX_WORK = 1,       // per multiply-add of a dot
   FFT_WORK = 16,         // per point of a Fourier transform
@@ -72,6 +73,10 @@ static double func_work(const vt_func *func, double limit) {
   double work = 0;
   for (const vt_op *op = func->first; op && work < limit; op = op->next) work += op_work(op, limit);
   return work;
+}
+
+double vt_host_work(const vt_op *op) {
+  return op_work(op, MOST_WORK);
 }
 
 // The code generator failed, which is a bug: the evaluator runs those groups instead. Takes `why`.

@@ -350,11 +350,12 @@ static bool steps_are_in_order(const vt_plan *plan) {
     for (uint32_t i = 0; i < step->input_count; i++) {
       const vt_value *root = plan->roots[step->inputs[i]->id];
       bool constant = root->op && root->op->code == VT_OP_CONSTANT;
+      if (i >= step->input_count - step->ends) written[root->id] = true;
       sound &= constant || root->type.dtype == VT_TOKEN || written[root->id];
     }
     for (uint32_t i = 0; i < step->output_count; i++) {
       sound &= !written[step->outputs[i]->id];
-      written[step->outputs[i]->id] = true;
+      written[step->outputs[i]->id] = !step->begins;
     }
   }
   vt_arena_free(&scratch);
@@ -373,6 +374,7 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
   VT_TRY(add_steps(plan));
   add_return_copies(plan);
   drop_dead_steps(plan);
+  vt_plan_overlap(plan);
   vt_assert(steps_are_in_order(plan));
   *vt_map_at(&program->plans, &key, sizeof key) = plan;
   vt_array_push(&program->plan_order, plan);

@@ -67,6 +67,9 @@ struct vt_step {
   int64_t weights_bytes;            // so large; 0 = none
   vt_kept *kept;                    // NULL for most
   bool nested;                      // runs nested plans, whose steps are timed separately
+  bool crosses;                     // a collective with other processes
+  bool begins;                      // its outputs are written when another step
+  uint32_t ends;                    // waits for them, which has them as its last inputs
   const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
@@ -166,6 +169,13 @@ bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
 void vt_plan_keep(vt_plan *plan); // between the steps and their memory
 void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
 void vt_keep_drop(vt_program *program);
+
+// plan_overlap.c
+void vt_plan_overlap(vt_plan *plan);    // between the steps and their memory
+void vt_overlap_end(const vt_run *run); // a run that failed: nothing goes on beside it any more
+
+// Element operations of an op, roughly, from its shapes. (host.c)
+double vt_host_work(const vt_op *op);
 
 // plan_log.c
 uint64_t vt_step_clock(void); // ns

@@ -472,6 +472,66 @@ static void diverging_collectives_are_an_error(void **state) {
   vt_program_destroy(program);
 }
 
+// Gives each its own block back.
+typedef struct mirror {
+  uint8_t block[1 << 12];
+} mirror;
+
+static vt_status meet_mirror(void *user, const vt_meet *meet) {
+  mirror *m = user;
+  size_t at = 0;
+  for (uint32_t s = 0; s < meet->spans; at += meet->give[s++].size)
+    memcpy(m->block + at, meet->give[s].data, meet->give[s].size);
+  assert_int_equal(at, meet->take[0]);
+  meet->taken[0] = m->block;
+  return VT_OK;
+}
+
+// s = sum of x over two processes, p = s + x, q = (y + y) + y: what does not need the sum is done
+// between its start and its end, though it comes later in the program.
+static void collectives_go_on_beside_other_steps(void **state) {
+  (void)state;
+  enum { N = 100 };
+  vt_module *module = new_module();
+  vt_func *func = module->main;
+  vt_program *program;
+  module->num_partitions = 2;
+  vt_value *x = vt_func_add_param(func, vector(module, VT_F32, N));
+  vt_value *y = vt_func_add_param(func, vector(module, VT_F32, N));
+  vt_value *twice = add(func, x, x);
+  vt_value *p = add(func, &all_reduce(func, twice, 2)->results[0], twice);
+  vt_value *q = add(func, add(func, y, y), y);
+  vt_func_set_returns(func, 2, (vt_value *[]){p, q});
+  set_io(module);
+  vt_host_options options = {.device_count = 2, .only = 1, .compile_all = true};
+  assert_null(vt_host_compile(module, &options, &program));
+  const vt_plan *plan = program->plan;
+  const vt_opcode codes[] = {VT_OP_ADD, VT_OP_ALL_REDUCE, VT_OP_ADD, VT_OP_ALL_REDUCE, VT_OP_ADD};
+  assert_int_equal(plan->step_count, 5);
+  for (uint32_t s = 0; s < 5; s++) assert_int_equal(plan->steps[s].op->code, codes[s]);
+  assert_ptr_equal(plan->steps[2].op, q->op);
+  mirror m;
+  vt_queue queue;
+  vt_queue_init(&queue);
+  vt_meetings meetings = {.user = &m, .meet = meet_mirror, .queue = &queue, .far = true};
+  float *in[2], *out[2];
+  for (int i = 0; i < 2; i++) in[i] = vt_host_alloc(4 * N), out[i] = vt_host_alloc(4 * N);
+  for (int i = 0; i < N; i++) in[0][i] = (float)i, in[1][i] = (float)(i * i);
+  for (int times = 0; times < 100; times++) {
+    vt_run run = {.params = (void *[]){in[0], in[1]},
+                  .results = (void *[]){out[0], out[1]},
+                  .meetings = &meetings};
+    assert_null(vt_program_run(program, &run));
+    for (int i = 0; i < N; i++) {
+      assert_true(out[0][i] == 6 * in[0][i]);
+      assert_true(out[1][i] == 3 * in[1][i]);
+    }
+  }
+  vt_queue_fini(&queue);
+  for (int i = 0; i < 2; i++) vt_host_free(in[i]), vt_host_free(out[i]);
+  vt_program_destroy(program);
+}
+
 static void pool_reuses_blocks(void **state) {
   (void)state;
   for (int64_t bytes = 0; bytes < (int64_t)10 << 20; bytes = bytes * 3 + 1) {
@@ -496,6 +556,7 @@ int main(void) {
       cmocka_unit_test(random_branches),
       cmocka_unit_test(manual_regions_run_in_lockstep),
       cmocka_unit_test(diverging_collectives_are_an_error),
+      cmocka_unit_test(collectives_go_on_beside_other_steps),
       cmocka_unit_test(pool_reuses_blocks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

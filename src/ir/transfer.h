@@ -5,6 +5,7 @@
 #define VT_IR_TRANSFER_H
 
 #include "base/file.h"
+#include "base/queue.h"
 #include "ir/type.h"
 
 // A host callback: `send` passes a tensor to the host, `recv` fills one in. Called on the running
@@ -28,10 +29,12 @@ typedef struct vt_meet {
   const void **taken;    // [count] out: where they lie until the next meeting
 } vt_meet;
 
-// Called on the running thread; the n-th meeting of two devices is the same op in both.
+// One meeting at a time; the n-th of two devices is the same op in both.
 typedef struct vt_meetings {
   void *user;
   vt_status (*meet)(void *user, const vt_meet *meet);
+  vt_queue *queue; // for collectives that go on beside other steps; NULL: none does
+  bool far;        // some of the others are on other hosts
 } vt_meetings;
 
 #endif

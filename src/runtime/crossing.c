@@ -84,6 +84,7 @@ static void release(vt_crossing *crossing) {
   for (int32_t i = 0; i < crossing->process_count; i++) vt_status_free(crossing->lost[i]);
   vt_answers_free(crossing);
   vt_blocks_drop(crossing, NULL);
+  vt_queue_fini(&crossing->collectives);
   pthread_cond_destroy(&crossing->changed);
   pthread_mutex_destroy(&crossing->lock);
   free(crossing->groups);
@@ -566,6 +567,7 @@ vt_status vt_crossing_open(vt_client *client, vt_peers *peers) {
   crossing->limit_s = limit_of_environment();
   crossing->progress = vt_crossing_now();
   crossing->last_answer = &crossing->answers;
+  vt_queue_init(&crossing->collectives);
   pthread_mutex_init(&crossing->lock, NULL);
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);

@@ -59,6 +59,7 @@ struct vt_crossing {
   const vt_device *devices; // of the client
   vt_peers *peers;
   double limit_s;
+  vt_queue collectives; // of the run on the executor
   pthread_mutex_t lock;
   pthread_cond_t changed;
   vt_launch *launches; // oldest first

@@ -414,9 +414,17 @@ static vt_status meet(void *user, const vt_meet *meet) {
   return st;
 }
 
+static bool is_far(const vt_crossing *crossing, int32_t process) {
+  return process != crossing->process && !vt_peers_lanes(crossing->peers, process);
+}
+
 vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) {
   size_t count = (size_t)launch->crossing->process_count;
-  *out = (vt_crossing_meetings){.calls = {out, meet}, .launch = launch};
+  *out = (vt_crossing_meetings){
+      .calls = {.user = out, .meet = meet, .queue = &launch->crossing->collectives},
+      .launch = launch};
+  for (int32_t i = 0; i < launch->count; i++)
+    out->calls.far = out->calls.far || is_far(launch->crossing, launch->members[i]);
   out->met = calloc(count, sizeof *out->met);
   out->pinned = calloc(count, sizeof *out->pinned);
   if (out->met && out->pinned) return VT_OK;

@@ -10,8 +10,10 @@ import fcntl
 import os
 import random
 import select
+import shutil
 import signal
 import struct
+import subprocess
 import sys
 import time
 
@@ -57,6 +59,49 @@ class Way:
             except OSError as error:
                 if error.errno != errno.EIO:  # the device there is not up yet
                     raise
+
+
+class TwoHosts:
+    """Two network namespaces with a link that delays packets and loses some."""
+
+    def __init__(self, delay_ms, loss):
+        self.names = [f"vtpu-{os.getpid()}-{i}" for i in range(2)]
+        self.relay = None
+        self.why = self.make(delay_ms, loss)
+
+    def make(self, delay_ms, loss):
+        """None, or why not."""
+        if not shutil.which("ip") or not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+            return "no ip command (Debian: iproute2), or no rights to make TUN devices"
+        if not all(self.ip("netns", "add", name) for name in self.names):
+            return "this kernel, or this user, makes no network namespaces"
+        words = [sys.executable, os.path.abspath(__file__), *self.names, str(delay_ms), str(loss)]
+        self.relay = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.relay.stdout.readline() != "ready\n":
+            return "no TUN devices in namespaces: " + self.relay.stderr.read().strip()[-200:]
+        for i, name in enumerate(self.names):
+            made = self.ip("-n", name, "address", "add", f"10.99.7.{i + 1}", "peer", f"10.99.7.{2 - i}", "dev", "far")
+            if not (made and self.ip("-n", name, "link", "set", "far", "up") and self.ip("-n", name, "link", "set", "lo", "up")):
+                return "TUN devices take no address"
+        return None
+
+    @staticmethod
+    def ip(*words):
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+
+    def places(self):
+        return [(["ip", "netns", "exec", name], f"10.99.7.{i + 1}") for i, name in enumerate(self.names)]
+
+    def cut(self):
+        """From now on nothing passes."""
+        self.relay.send_signal(signal.SIGUSR1)
+
+    def end(self):
+        if self.relay:
+            self.relay.kill()
+            self.relay.communicate()
+        for name in self.names:
+            self.ip("netns", "delete", name)
 
 
 def main(first, second, delay_ms, loss):

@@ -47,6 +47,13 @@ def test_a_better_network_is_not_slower():
         assert all(a <= b for a, b in zip(found, found[1:])), found
 
 
+@pytest.mark.parametrize("network", scale.NETWORKS, ids=lambda network: network.name)
+def test_sums_beside_the_computation_are_no_slower(network):
+    for hosts in HOSTS:
+        beside, after = (scale.efficiency(hosts, TCP, network, steps=2, beside=b) for b in (True, False))
+        assert after <= beside <= 1.01, (hosts, after, beside)  # one host may be quicker than the mean
+
+
 def test_a_meeting_message_by_message():
     """The queues as a loop over messages in the order of their events, against the arrays of bench/scale.py."""
     network, engine = scale.Network("", 3e-5, 1e9), scale.Engine(2e-6, 1e-5, 4e-10)
