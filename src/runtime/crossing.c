@@ -56,8 +56,12 @@ uint64_t vt_launch_agreed(const vt_launch *launch, uint64_t slot) {
 
 // ---- the list -----------------------------------------------------------------------------------
 
+static const vt_executable *executable_of(const vt_launch *launch) {
+  return launch->job->executable;
+}
+
 static const char *name_of(const vt_launch *launch) {
-  return launch->job->executable->info.name;
+  return executable_of(launch)->info.name;
 }
 
 static vt_launch *find(vt_crossing *crossing, uint64_t group, uint64_t number) {
@@ -87,6 +91,7 @@ static void release(vt_crossing *crossing) {
   vt_queue_fini(&crossing->collectives);
   pthread_cond_destroy(&crossing->changed);
   pthread_mutex_destroy(&crossing->lock);
+  vt_map_free(&crossing->launched);
   free(crossing->groups);
   free(crossing->lost);
   free(crossing);
@@ -242,6 +247,7 @@ static vt_status put_word(const vt_launch *launch, vt_text *out) {
                   .number = launch->number,
                   .fingerprint = executable->compared,
                   .variant = launch->variant,
+                  .index = executable->kind,
                   .param_count = count,
                   .agreed = list,
                   .text = {(const uint8_t *)info->name, strlen(info->name)}};
@@ -274,6 +280,69 @@ static vt_status compare(const vt_launch *launch) {
   return VT_OK;
 }
 
+// ---- programs of replicas ----------------------------------------------------------------------
+// Each process may launch a program of its own, if the collectives are the same. But when two
+// processes each launch what the other has launched before, their order is not the same.
+
+typedef struct launched {
+  uint64_t group, process, kind;
+} launched;
+
+static launched launched_by(const vt_launch *launch, const vt_said *said) {
+  const vt_crossing *crossing = launch->crossing;
+  if (!said)
+    return (launched){launch->group, (uint64_t)crossing->process, executable_of(launch)->kind};
+  return (launched){launch->group, (uint64_t)said->from, said->word.index};
+}
+
+static bool has_launched(const vt_crossing *crossing, launched by, uint64_t kind) {
+  by.kind = kind;
+  return vt_map_has(&crossing->launched, &by, sizeof by);
+}
+
+static vt_status swapped(const vt_launch *launch, const vt_said *a, const vt_said *b) {
+  const vt_crossing *crossing = launch->crossing;
+  vt_bytes own = {(const uint8_t *)name_of(launch), strlen(name_of(launch))};
+  vt_bytes first = a ? a->word.text : own, second = b->word.text;
+  return vt_error(VT_FAILED_PRECONDITION,
+                  "processes run the same programs in another order: in launch %" PRIu64
+                  " %s runs %.*s (%016" PRIx64 "), %s runs %.*s (%016" PRIx64
+                  "), and each has run the other's before. All processes must run the same "
+                  "computations in the same order",
+                  launch->number, vt_peers_name(crossing->peers, a ? a->from : crossing->process),
+                  (int)first.size, (const char *)first.data, launched_by(launch, a).kind,
+                  vt_peers_name(crossing->peers, b->from), (int)second.size,
+                  (const char *)second.data, launched_by(launch, b).kind);
+}
+
+static vt_status compare_with_others(const vt_launch *launch, const vt_said *a) {
+  const vt_crossing *crossing = launch->crossing;
+  launched first = launched_by(launch, a);
+  for (const vt_said *b = a ? a->next : launch->said; b; b = b->next) {
+    launched second = launched_by(launch, b);
+    if (first.kind && second.kind && second.kind != first.kind &&
+        has_launched(crossing, first, second.kind) && has_launched(crossing, second, first.kind))
+      return swapped(launch, a, b);
+  }
+  return VT_OK;
+}
+
+// All words are there, and all are about programs with the same collectives.
+static vt_status compare_order(const vt_launch *launch) {
+  vt_map *map = &launch->crossing->launched;
+  if (!executable_of(launch)->kind) return VT_OK;
+  VT_TRY(compare_with_others(launch, NULL));
+  for (const vt_said *said = launch->said; said; said = said->next)
+    VT_TRY(compare_with_others(launch, said));
+  launched by = launched_by(launch, NULL);
+  *vt_map_at(map, &by, sizeof by) = map;
+  for (const vt_said *said = launch->said; said; said = said->next) {
+    by = launched_by(launch, said);
+    *vt_map_at(map, &by, sizeof by) = map;
+  }
+  return VT_OK;
+}
+
 static bool has_said(const vt_launch *launch, int32_t process) {
   for (const vt_said *said = launch->said; said; said = said->next)
     if (said->from == process) return true;
@@ -295,6 +364,7 @@ static void decide(vt_launch *launch, vt_parcel **out_parcels) {
   launch->decided = true;
   if (launch->error) return;
   launch->error = compare(launch);
+  if (!launch->error) launch->error = compare_order(launch);
   if (!launch->error) launch->error = vt_parts_decide(launch, out_parcels);
   for (int32_t i = 0; i < launch->count && !launch->error; i++)
     if (launch->crossing->lost[launch->members[i]])

@@ -3,6 +3,7 @@
 #ifndef VT_RUNTIME_CROSSING_H
 #define VT_RUNTIME_CROSSING_H
 
+#include "base/map.h"
 #include "distributed/peers.h"
 #include "runtime/launch_words.h"
 #include "runtime/run_job.h"
@@ -68,6 +69,7 @@ struct vt_crossing {
     uint64_t over;        // the last one in which processes met, or called, that has ended
   } *groups;
   size_t group_count;
+  vt_map launched; // what kinds of programs each process has launched: {group, process, kind}
   vt_status *lost; // [process] it is gone
   vt_answer *answers, **last_answer;
   vt_block *blocks;              // that have come by TCP

@@ -275,15 +275,16 @@ static const char replica_program[] =
     "%%f = stablehlo.%s %%a, %%b : tensor<f32>\n"
     "stablehlo.return %%f : tensor<f32>\n"
     "}) : (tensor<6xf32>) -> tensor<6xf32>\n"
-    "%%r = stablehlo.subtract %%s, %%x : tensor<6xf32>\n"
+    "%%r = stablehlo.%s %%s, %%x : tensor<6xf32>\n"
     "return %%r : tensor<6xf32> } }\n";
 
-static vt_executable *compile_replicas(const vt_client *client, int number, const char *op) {
+static vt_executable *compile_replicas(const vt_client *client, int number, const char *op,
+                                       const char *last) {
   char text[sizeof replica_program + 32];
   vt_executable *executable = NULL;
   vt_executable_options options = {
       .replicas = DEVICES, .partitions = 1, .split = vt_client_split(client)};
-  snprintf(text, sizeof text, replica_program, number, op);
+  snprintf(text, sizeof text, replica_program, number, op, last);
   vt_status st =
       vt_executable_compile(vt_client_slice(client),
                             (vt_bytes){(const uint8_t *)text, strlen(text)}, &options, &executable);
@@ -323,7 +324,7 @@ static int compute_replicas(int count, int index) {
   const int64_t dims[] = {WIDTH};
   int32_t here = 0;
   vt_status st = join(count, index, &client);
-  vt_executable *executable = st ? NULL : compile_replicas(client, index + 1, "add");
+  vt_executable *executable = st ? NULL : compile_replicas(client, index + 1, "add", "subtract");
   if (!st && !executable) st = vt_error(VT_INTERNAL, "no program");
   for (int32_t d = 0; d < DEVICES && !st; d++) {
     vt_device *device = vt_client_device(client, d);
@@ -382,7 +383,7 @@ static int reduce_otherwise(int count, int index) {
   int32_t here = 0;
   vt_status st = join(count, index, &client);
   if (st) return fail_with(st);
-  vt_executable *executable = compile_replicas(client, 1, index ? "maximum" : "add");
+  vt_executable *executable = compile_replicas(client, 1, index ? "maximum" : "add", "subtract");
   for (int32_t d = 0; d < DEVICES && !st; d++) {
     vt_device *device = vt_client_device(client, d);
     if (device->process == vt_client_process(client))
@@ -400,6 +401,41 @@ static int reduce_otherwise(int count, int index) {
 static void replicas_that_reduce_otherwise_end_on_all(void **state) {
   (void)state;
   run_all(2, reduce_otherwise, -1);
+}
+
+// Programs of two kinds, each with this process's number. One process may launch another kind than
+// the other one; but not each what the other has launched before.
+static int swap_programs(int count, int index) {
+  vt_client *client = NULL;
+  vt_buffer *rows[DEVICES] = {0};
+  const int64_t dims[] = {WIDTH};
+  int32_t here = 0;
+  vt_status st = join(count, index, &client);
+  if (st) return fail_with(st);
+  vt_executable *both[] = {compile_replicas(client, index + 1, "add", "subtract"),
+                           compile_replicas(client, index + 1, "add", "multiply")};
+  for (int32_t d = 0; d < DEVICES && !st; d++) {
+    vt_device *device = vt_client_device(client, d);
+    if (device->process == vt_client_process(client))
+      st = vt_buffer_zeros(&device->memories[VT_MEMORY_DEVICE], (vt_type){VT_F32, 1, dims},
+                           &rows[here++]);
+  }
+  // Process 0 sometimes does something of its own.
+  for (int i = 0; i < 6 && !st; i++)
+    st = run_replicas(client, both[!index && i % 2], rows, here, false);
+  if (st) return fail_with(st);
+  st = run_replicas(client, both[index], rows, here, false);
+  if (!st) st = run_replicas(client, both[!index], rows, here, false);
+  int bad = expect_error(st, "the same programs in another order");
+  for (int32_t k = 0; k < here; k++) vt_buffer_destroy(rows[k]);
+  for (int i = 0; i < 2; i++) vt_executable_release(both[i]);
+  vt_client_destroy(client);
+  return bad;
+}
+
+static void replicas_in_another_order_end_on_all(void **state) {
+  (void)state;
+  run_all(2, swap_programs, -1);
 }
 
 // ---- by shared memory and by TCP ----------------------------------------------------------------
@@ -566,6 +602,7 @@ int main(void) {
       cmocka_unit_test(different_programs_end_on_all),
       cmocka_unit_test(replicas_run_a_program_of_their_process),
       cmocka_unit_test(replicas_that_reduce_otherwise_end_on_all),
+      cmocka_unit_test(replicas_in_another_order_end_on_all),
       cmocka_unit_test(a_death_ends_the_runs_of_all),
       cmocka_unit_test(arrays_go_from_process_to_process),
       cmocka_unit_test(leaving_is_told_from_dying),

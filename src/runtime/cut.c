@@ -286,6 +286,7 @@ static vt_status use_program(cutting *c, vt_module **module) {
     c->module = NULL;
   } else {
     executable->compared = vt_executable_fingerprint(executable, vt_spmd_meetings(*module));
+    if (!executable->options.all) executable->kind = vt_spmd_kind(*module);
     VT_TRY(vt_io_expand_partials(executable, *module));
   }
   executable->parts = c->count;

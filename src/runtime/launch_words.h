@@ -28,7 +28,8 @@ typedef struct vt_word {
   uint64_t fingerprint, variant; // of the program; of the arguments that differ between devices
   uint32_t param_count;
   const uint8_t *agreed; // [param_count] numbers of 8 bytes: vt_storage
-  // part, answer: parameter or channel, and the device's position; array: key, receiving device
+  // part, answer: parameter or channel, and the device's position; array: key, receiving device;
+  // launch: kind of the program
   uint64_t index;
   uint32_t position;
   uint32_t code; // failure; array: sending device

@@ -163,6 +163,7 @@ struct vt_executable {
   // NULL: on what they hold together.
   const int32_t *part_of;
   uint64_t compared; // by the processes of a run: the same in all
+  uint64_t kind;     // of a program of replicas, which may be another one in each; else 0
   // Variants of the program for arguments that differ between devices where it takes one value:
   // compiled at first use, for each set of such parameters.
   const bool *own;             // of this one; NULL = none

@@ -79,6 +79,9 @@ vt_status vt_spmd_unite(vt_module *const *programs, uint32_t count, int32_t repl
 // A number for what replicas do together: the collectives of the program, in order, and the loops
 // and branches around them. Equal in programs that replicas may run at once.
 uint64_t vt_spmd_meetings(const vt_module *module);
+// A number for what kind of program it is, never 0: its ops and types in order, without constants
+// and attributes. Programs that differ by a replica's number are of one kind.
+uint64_t vt_spmd_kind(const vt_module *module);
 
 // Parameters and results of main whose sharding does not divide them become arrays of whole tiles,
 // as devices hold them: padding of parameters is not read, that of results is zero. Call it once,

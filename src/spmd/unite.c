@@ -165,6 +165,22 @@ uint64_t vt_spmd_meetings(const vt_module *module) {
   return meetings_in(module->main, 1);
 }
 
+static uint64_t kind_of(const vt_func *func, uint64_t seed) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    seed = vt_hash_u64(op->code, seed);
+    for (uint32_t i = 0; i < op->operand_count; i++) seed = hash_type(op->operands[i]->type, seed);
+    for (uint32_t i = 0; i < op->result_count; i++) seed = hash_type(op->results[i].type, seed);
+    for (uint32_t r = 0; r < op->region_count; r++) seed = kind_of(op->regions[r], seed);
+    if (vt_op_callee(op)) seed = kind_of(vt_op_callee(op), seed);
+  }
+  return seed;
+}
+
+uint64_t vt_spmd_kind(const vt_module *module) {
+  uint64_t kind = kind_of(module->main, 1);
+  return kind ? kind : 1;
+}
+
 // ---- the walk -----------------------------------------------------------------------------------
 
 static bool replicas_meet(const vt_op *op) {
