@@ -228,7 +228,7 @@ def main():
             model = engine.processor_time("all_reduce", row["bytes"], row["processes"])
             print(f"{row['processes']} processes, {row['bytes']:>8} bytes{'':<2}{row['processor'] * 1e6:>9.0f} us{model * 1e6:>9.0f} us"
                   f"{model / row['processor']:>19.2f}{row['wall'] * 1e6:>13.0f} us")
-    engine, hosts = engine_of(measured, "tcp"), (2, 8, 64, PROCESSES_MOST, 1024)
+    engine, hosts = engine_of(measured, "tcp"), (2, 8, 64, 256, PROCESSES_MOST)
     many = {"arrays": 160, "size": 2.5e6, "steps": 2}
     for what, more in (("400 MB in 16 arrays", {}), ("400 MB in 160 arrays", many), ("the 16 at the end", {"beside": False}),
                        ("the 160 at the end", many | {"beside": False})):

@@ -259,7 +259,7 @@ static void addresses_of_workers(void **state) {
 
 // ---- processes ----------------------------------------------------------------------------------
 
-enum { MOST = 5 };
+enum { FEW = 5, MOST = 300 };
 typedef struct world {
   int32_t count;
   vt_address addresses[MOST];
@@ -379,7 +379,7 @@ static inbox the_box = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_CO
 static const vt_peers_handler handler = {&the_box, expects, message, lost, tick};
 
 static bool join_and_start(const world *w, int32_t i, vt_peers **peers) {
-  vt_status st = join_world(w, i, 20, peers);
+  vt_status st = join_world(w, i, 60, peers);
   if (!st) st = vt_peers_start(*peers, &handler);
   if (st) fprintf(stderr, "process %d: %s\n", i, vt_status_message(st));
   return st == VT_OK;
@@ -416,7 +416,7 @@ static int talk(const world *w, int32_t i) {
 
 static void all_messages_arrive(void **state) {
   (void)state;
-  for (int32_t count = 2; count <= MOST; count++) {
+  for (int32_t count = 2; count <= FEW; count++) {
     world w = world_of(count);
     run_world(&w, talk, -1);
   }
@@ -439,9 +439,34 @@ static int see_a_death(const world *w, int32_t i) {
 static void a_death_is_noticed_by_all(void **state) {
   (void)state;
   for (int round = 0; round < 10; round++) {
-    world w = world_of(MOST);
+    world w = world_of(FEW);
     run_world(&w, see_a_death, 1);
   }
+}
+
+// A word from each to each, then a death.
+static int be_one_of_many(const world *w, int32_t i) {
+  vt_peers *peers;
+  uint8_t head[2] = {(uint8_t)i, 0};
+  if (!join_and_start(w, i, &peers)) return 1;
+  for (int32_t to = 0; to < w->count; to++)
+    if (to != i) vt_peers_send(peers, to, (vt_bytes){head, 2}, (vt_bytes){0}, NULL, NULL);
+  pthread_mutex_lock(&the_box.lock);
+  while (the_box.messages < w->count - 1) pthread_cond_wait(&the_box.changed, &the_box.lock);
+  if (i == 1) raise(SIGKILL);
+  while (!the_box.lost) pthread_cond_wait(&the_box.changed, &the_box.lock);
+  int bad = !strstr(the_box.why, "process 1 (host");
+  if (bad) fprintf(stderr, "process %d: %s\n", i, the_box.why);
+  pthread_mutex_unlock(&the_box.lock);
+  return bad;
+}
+
+static void many_processes_meet(void **state) {
+  (void)state;
+  const char *wanted = getenv("VTPU_TEST_PROCESSES");
+  int count = wanted ? atoi(wanted) : 20;
+  world w = world_of(count > FEW && count <= MOST ? count : FEW);
+  run_world(&w, be_one_of_many, 1);
 }
 
 // A child of a process that died keeps nothing of its connections open.
@@ -707,6 +732,7 @@ int main(void) {
       cmocka_unit_test(addresses_of_workers),
       cmocka_unit_test(all_messages_arrive),
       cmocka_unit_test(a_death_is_noticed_by_all),
+      cmocka_unit_test(many_processes_meet),
       cmocka_unit_test(a_dead_process_with_children_is_dead),
       cmocka_unit_test(leaving_is_no_death),
       cmocka_unit_test(unexpected_bytes_are_refused),

@@ -12,7 +12,7 @@
 #include "base/store.h"
 #include "chip/chip.h"
 
-enum { VT_PROCESSES_MOST = 256, VT_PROCESS_PORT = 8471, VT_HOST_NAME = 256 };
+enum { VT_PROCESSES_MOST = 1024, VT_PROCESS_PORT = 8471, VT_HOST_NAME = 256 };
 
 typedef struct vt_address {
   char host[VT_HOST_NAME];

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -26,7 +27,7 @@
 #include "base/log.h"
 #include "distributed/rendezvous.h"
 
-enum { SILENCE_S = 10, LEAVE_S = 5, READ_BYTES = 1 << 22 };
+enum { SILENCE_S = 10, LEAVE_S = 5, READ_BYTES = 1 << 22, SPARE_DESCRIPTORS = 512 };
 
 typedef struct outgoing {
   struct outgoing *next;
@@ -178,6 +179,15 @@ static vt_status share_memory(vt_peers *p, const vt_join *join, const int *socke
   return st;
 }
 
+// A descriptor for each other process, where the soft limit has not as many.
+static void raise_descriptors(int32_t count) {
+  struct rlimit limit;
+  rlim_t needed = (rlim_t)count + SPARE_DESCRIPTORS;
+  if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers **out_peers) {
   size_t count = (size_t)join->count;
   vt_peers *p = calloc(1, sizeof *p);
@@ -185,6 +195,7 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
   vt_member *members = calloc(count, sizeof *members);
   vt_hello hello = hello_of(join, self);
   vt_status st = VT_OK;
+  raise_descriptors(join->count);
   if (p) p->peers = calloc(count, sizeof *p->peers);
   if (!p || !sockets || !members || !p->peers) {
     st = vt_error_no_memory();

@@ -26,7 +26,7 @@
 #include "base/log.h"
 #include "distributed/root.h"
 
-enum { SAY_AFTER_S = 60, STRANGER_S = 10, GRACE_S = 5, PENDING_MOST = 2 * VT_PROCESSES_MOST };
+enum { SAY_AFTER_S = 60, STRANGER_S = 10, GRACE_S = 5, NAMES_MOST = 8, PENDING_MOST = 2 * VT_PROCESSES_MOST };
 
 // A connection whose hello is not complete.
 typedef struct pending {
@@ -195,6 +195,9 @@ static int try_connect(const meeting_point *m, const vt_address *to) {
   // Workers that share a network differ by their loopback addresses; the other side reads ours.
   if (fd >= 0 && says_loopback(m->join->own.host) && is_loopback(list->ai_addr) &&
       !resolve(m->join->own.host, 0, &own)) {
+    // The port when it connects: those of the whole machine would not do for 250 processes.
+    int one = 1;
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
     if (own->ai_family == list->ai_family) (void)!bind(fd, own->ai_addr, own->ai_addrlen);
     freeaddrinfo(own);
   }
@@ -323,13 +326,19 @@ static vt_status read_pending(meeting_point *m, int i, bool *out_met) {
   return st;
 }
 
+static void put_missing(const meeting_point *m, int32_t first, vt_text *text) {
+  int32_t count = 0;
+  for (int32_t i = first; i < m->join->count; i++) {
+    if (m->sockets[i] >= 0 || i == m->join->index || ++count > NAMES_MOST) continue;
+    if (text->size) vt_text_put(text, ", ");
+    put_name(text, m->join, i);
+  }
+  if (count > NAMES_MOST) vt_text_printf(text, " and %d others", count - NAMES_MOST);
+}
+
 static vt_status missing(const meeting_point *m, int32_t first) {
   vt_text text = {0};
-  for (int32_t i = first; i < m->join->count; i++) {
-    if (m->sockets[i] >= 0 || i == m->join->index) continue;
-    if (text.size) vt_text_put(&text, ", ");
-    put_name(&text, m->join, i);
-  }
+  put_missing(m, first, &text);
   vt_status st =
       vt_error(VT_DEADLINE_EXCEEDED,
                "process %d of %d: %s did not come in %.0f s. All processes must be started; "
@@ -342,11 +351,7 @@ static vt_status missing(const meeting_point *m, int32_t first) {
 static void say_missing(meeting_point *m, int32_t first) {
   vt_text text = {0};
   if (now_s() < m->say_at) return;
-  for (int32_t i = first; i < m->join->count; i++) {
-    if (m->sockets[i] >= 0) continue;
-    if (text.size) vt_text_put(&text, ", ");
-    put_name(&text, m->join, i);
-  }
+  put_missing(m, first, &text);
   say_waiting(m, vt_text_string(&text));
   vt_text_free(&text);
 }
