@@ -26,7 +26,13 @@
 #include "base/log.h"
 #include "distributed/root.h"
 
-enum { SAY_AFTER_S = 60, STRANGER_S = 10, GRACE_S = 5, NAMES_MOST = 8, PENDING_MOST = 2 * VT_PROCESSES_MOST };
+enum {
+  SAY_AFTER_S = 60,
+  STRANGER_S = 10,
+  GRACE_S = 5,
+  NAMES_MOST = 8,
+  PENDING_MOST = 2 * VT_PROCESSES_MOST
+};
 
 // A connection whose hello is not complete.
 typedef struct pending {
