@@ -162,7 +162,7 @@ static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
                   .lhs = o->lhs + k * p->m + lo * depth,
                   .bias = o->bias && k + depth == p->k ? o->bias + i * N : NULL,
                   .panel = o->panels + (i * p->k + k) * N * size,
-                  .adds = k > 0,
+                  .adds = p->adds || k > 0,
                   .out = o->out + lo * p->out_row + i * N,
                   .out_row = p->out_row};
         if (t.columns == N)

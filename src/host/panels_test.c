@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // panels_test.c - products of panels.c against sums in f64: rows and columns that fill no block or
-// panel, several depths, both orders of both sides, panels of f32 and of bf16, a bias, and the same
-// bits on any number of threads.
+// panel, several depths, both orders of both sides, panels of f32 and of bf16, a bias, sums
+// that go on, and the same bits on any number of threads.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,10 +32,11 @@ static float *drawn(int64_t count, uint32_t *state) {
 }
 
 static void compare(const vt_panels *p, const float *lhs, const float *rhs, const float *bias,
-                    const float *out) {
+                    const float *before, const float *out) {
   for (int64_t m = 0; m < p->m; m++)
     for (int64_t n = 0; n < p->n; n++) {
       double sum = bias ? (double)bias[n] : 0;
+      if (p->adds) sum += (double)before[m * p->out_row + n];
       for (int64_t k = 0; k < p->k; k++)
         sum += (double)lhs[m * p->lhs_row + k * p->lhs_column] *
                (double)rhs[k * p->rhs_row + n * p->rhs_column];
@@ -58,7 +59,7 @@ static void multiply(const vt_panels *p, const float *lhs, const float *rhs, con
 static void products_match(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    for (int form = 0; form < 16; form++) {
+    for (int form = 0; form < 32; form++) {
       uint32_t seed = (uint32_t)i;
       int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
       bool left = form & 1, right = form & 2; // stored by columns
@@ -71,6 +72,7 @@ static void products_match(void **state) {
                      .rhs_column = right ? k : 1,
                      .out_row = n + 3,
                      .bias = form & 4,
+                     .adds = form & 16,
                      .kept = true,
                      .bf16 = form & 8};
       if (!vt_panels_prepare(&p, true)) skip(); // another processor
@@ -78,16 +80,18 @@ static void products_match(void **state) {
       int64_t results = m * p.out_row;
       float *lhs = drawn(m * k, &seed), *rhs = drawn(k * n, &seed), *bias = drawn(n, &seed);
       float *out = drawn(results, &seed), *alone = drawn(results, &seed);
+      float *before = drawn(results, &seed);
       memcpy(alone, out, (size_t)results * sizeof *out);
+      memcpy(before, out, (size_t)results * sizeof *out);
       multiply(&p, lhs, rhs, p.bias ? bias : NULL, out);
-      compare(&p, lhs, rhs, p.bias ? bias : NULL, out);
+      compare(&p, lhs, rhs, p.bias ? bias : NULL, before, out);
       int threads = omp_get_max_threads();
       omp_set_num_threads(1);
       multiply(&p, lhs, rhs, p.bias ? bias : NULL, alone);
       omp_set_num_threads(threads);
       assert_memory_equal(out, alone, (size_t)results * sizeof *out); // nothing beyond a row's end
-      float *all[] = {lhs, rhs, bias, out, alone};
-      for (int f = 0; f < 5; f++) vt_host_free(all[f]);
+      float *all[] = {lhs, rhs, bias, out, alone, before};
+      for (int f = 0; f < 6; f++) vt_host_free(all[f]);
     }
 }
 

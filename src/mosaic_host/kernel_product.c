@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_product.c - matrix products of kernels, on one thread each: blocks are small, and the
-// threads run other points of the grid. Those that are not kernel_dot.c's are oneDNN's. The order
-// of sums depends on the sizes alone.
+// kernel_product.c - matrix products of kernels that are not kernel_dot.c's: those of f32 on AVX2
+// by src/host/panels.c, the others oneDNN's. Where the threads run other points of the grid a
+// product has one thread, else those of panels.c share it. The order of sums depends on the sizes
+// alone.
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/dnnl_util.h"
+#include "host/panels.h"
 #include "mosaic_host/kernel_product.h"
 
 typedef struct primitive {
-  dnnl_primitive_t call;
+  bool paneled;
+  vt_panels panels;
+  dnnl_primitive_t call; // else
   dnnl_memory_desc_t sides[3], pad;
   int64_t pad_bytes;
   int64_t batch, steps[3]; // bytes from one product of the batch to the next
 } primitive;
+
+static int64_t align(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 static bool make_desc(int64_t rows, int64_t columns, int64_t row, int64_t column, vt_dtype dtype,
                       dnnl_memory_desc_t *out) {
@@ -56,18 +64,39 @@ static bool make_primitive(const dnnl_matmul_desc_t *desc, bool adds, primitive 
   return made;
 }
 
-bool vt_kproduct_make(vt_kproduct *q) {
+static bool make_panels(const vt_kproduct *q, primitive *p) {
+  const vt_kside *a = &q->sides[0], *b = &q->sides[1];
+  if (a->dtype != VT_F32 || b->dtype != VT_F32) return false;
+  p->panels = (vt_panels){.m = q->m,
+                          .n = q->n,
+                          .k = q->k,
+                          .lhs_row = a->rows,
+                          .lhs_column = a->columns,
+                          .rhs_row = b->rows,
+                          .rhs_column = b->columns,
+                          .out_row = q->row,
+                          .adds = q->adds};
+  p->paneled = vt_panels_prepare(&p->panels, false);
+  p->pad_bytes = align(p->panels.rhs_bytes) + p->panels.lhs_bytes;
+  return p->paneled;
+}
+
+static bool make_call(const vt_kproduct *q, primitive *p) {
   const vt_kside *a = &q->sides[0], *b = &q->sides[1];
   dnnl_matmul_desc_t desc;
+  return make_desc(q->m, q->k, a->rows, a->columns, a->dtype, &p->sides[0]) &&
+         make_desc(q->k, q->n, b->rows, b->columns, b->dtype, &p->sides[1]) &&
+         make_desc(q->m, q->n, q->row, 1, VT_F32, &p->sides[2]) &&
+         dnnl_matmul_desc_init(&desc, &p->sides[0], &p->sides[1], NULL, &p->sides[2]) ==
+             dnnl_success &&
+         make_primitive(&desc, q->adds, p);
+}
+
+bool vt_kproduct_make(vt_kproduct *q) {
+  const vt_kside *a = &q->sides[0], *b = &q->sides[1];
   primitive *p = calloc(1, sizeof *p);
   if (!p) return false;
-  bool made = make_desc(q->m, q->k, a->rows, a->columns, a->dtype, &p->sides[0]) &&
-              make_desc(q->k, q->n, b->rows, b->columns, b->dtype, &p->sides[1]) &&
-              make_desc(q->m, q->n, q->row, 1, VT_F32, &p->sides[2]) &&
-              dnnl_matmul_desc_init(&desc, &p->sides[0], &p->sides[1], NULL, &p->sides[2]) ==
-                  dnnl_success &&
-              make_primitive(&desc, q->adds, p);
-  if (!made) {
+  if (!make_panels(q, p) && !make_call(q, p)) {
     free(p);
     return false;
   }
@@ -81,7 +110,7 @@ bool vt_kproduct_make(vt_kproduct *q) {
 
 void vt_kproduct_free(vt_kproduct *q) {
   primitive *p = q->primitive;
-  if (p) dnnl_primitive_destroy(p->call);
+  if (p && p->call) dnnl_primitive_destroy(p->call);
   free(p);
   q->primitive = NULL;
 }
@@ -118,7 +147,7 @@ static bool open_call(const vt_kproduct *q, void *pad, call *c) {
   static const int ids[ARGS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
   const primitive *p = c->p = q->primitive;
   c->product = q;
-  if (!p) return true;
+  if (!p || p->paneled) return true;
   for (int a = 0; a < ARGS; a++) {
     c->args[a].arg = ids[a];
     if (a == PAD && !p->pad_bytes) continue;
@@ -148,6 +177,15 @@ vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **
   return VT_OK;
 }
 
+static void run_panels(const primitive *p, char *const *data, char *pad) {
+  char *scratch = pad + align(p->panels.rhs_bytes);
+  for (int64_t i = 0; i < p->batch; i++) {
+    vt_panels_lay(&p->panels, (const float *)(const void *)(data[1] + i * p->steps[1]), pad);
+    vt_panels_run(&p->panels, (const float *)(const void *)(data[0] + i * p->steps[0]), pad, NULL,
+                  (float *)(void *)(data[2] + i * p->steps[2]), scratch);
+  }
+}
+
 int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const void *b, void *out) {
   state *s = m->products;
   call *c = &s->calls[number];
@@ -157,6 +195,10 @@ int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const vo
     return 0;
   }
   char *data[3] = {(char *)(uintptr_t)a, (char *)(uintptr_t)b, out};
+  if (p->paneled) {
+    run_panels(p, data, s->pad);
+    return 0;
+  }
   dnnl_status_t result = dnnl_success;
   for (int64_t i = 0; i < p->batch && result == dnnl_success; i++) {
     for (int side = 0; side < 3; side++)
