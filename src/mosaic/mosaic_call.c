@@ -437,6 +437,7 @@ static void run_share(void *user, int32_t share) {
                    .later = share > 0,
                    .outer = r->points * share / r->shares,
                    .outer_end = r->points * (share + 1) / r->shares,
+                   .last = share + 1 == r->shares,
                    .state = &state,
                    .arena = &arena};
   VT_TRY_OUT(set_up(&m, r->kernel, r->in, r->out));

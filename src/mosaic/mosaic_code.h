@@ -17,6 +17,8 @@ struct vt_mcode {
   // machines with memory of their own. 0: none.
   uint32_t free_dims;
   const bool *kept_inputs; // by window: the body does not write into its block
+  // By window: each point of the free dimensions makes this result anew, the last one's stays.
+  const bool *last_results;
   // Product number `product`: out = a x b. 0: done
   int32_t (*product)(vt_mmachine *m, uint32_t product, const void *a, const void *b, void *out);
   vt_status (*open)(const vt_mcode *code, void **out_state); // what products need, by machine

@@ -76,6 +76,7 @@ static vt_status fetch(vt_mmachine *m, uint32_t window) {
 
 static vt_status write_back(vt_mmachine *m, uint32_t window) {
   vt_mview outside, inside;
+  if (m->outer_end && !m->last && m->code->last_results[window]) return VT_OK;
   VT_TRY(overlap(m, window, &outside, &inside));
   VT_TRY(vt_mcheck_access(m, NULL, &inside, false));
   VT_TRY(vt_mcheck_result(m, &inside, window - m->kernel->input_count));

@@ -96,6 +96,7 @@ struct vt_mmachine {
   void *products;
   vt_status failed;
   int64_t outer, outer_end; // points of the code's free dimensions that are this machine's
+  bool last;                // the last of them are
 };
 
 typedef vt_status (*vt_mrun)(vt_mmachine *m, const vt_mop *op);

@@ -51,7 +51,7 @@ typedef struct vt_kplan {
   uint32_t product_count;
   vt_kproduct *products;
   int64_t memory_bytes;
-  bool *kept_inputs;
+  bool *kept_inputs, *last_results; // mosaic_code.h
   uint32_t free_dims;
 } vt_kplan;
 

@@ -5,7 +5,9 @@
 // The program says that points along a dimension are independent ("parallel"). That is believed
 // where nothing in the kernel could tell: no copies, semaphores, random numbers or prints; each
 // result's block moves along with the dimension; and scratch holds nothing from one point of it to
-// the next, because the first thing that happens to it there is that it is filled.
+// the next, because the first thing that happens to it there is that it is filled. A result whose
+// block does not know of the dimension is scratch too (so some kernels make it): what the last
+// point leaves there is the result.
 #include "mosaic_host/kernel.h"
 
 typedef struct finder {
@@ -94,6 +96,19 @@ static bool moves_with(const vt_mosaic *k, const vt_mwindow *w, uint32_t dim) {
   return false;
 }
 
+// Each point of the free dimensions writes the same blocks.
+static bool stays(const vt_mwindow *w, uint32_t dims) {
+  if (w->whole || w->element || w->revisits || !w->transform) return false;
+  const vt_mblock *block = w->transform->block;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    if (op->block_count) return false;
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      for (uint32_t d = 0; d < dims; d++)
+        if (op->operands[i] == &block->args[d]) return false;
+  }
+  return true;
+}
+
 static bool dims_are_free(finder *f, uint32_t inputs) {
   const vt_mosaic *k = f->p->kernel;
   uint32_t arrays = k->body->block->arg_count - k->grid_rank;
@@ -102,13 +117,18 @@ static bool dims_are_free(finder *f, uint32_t inputs) {
     if (f->written[i]) return false;
   for (uint32_t i = 0; i < k->window_count; i++) {
     if (i < inputs && f->written[k->prefetch_count + i]) return false;
-    for (uint32_t d = 0; i >= inputs && d < f->free_dims; d++)
+    f->p->last_results[i] = i >= inputs && stays(&k->windows[i], f->free_dims);
+    for (uint32_t d = 0; i >= inputs && !f->p->last_results[i] && d < f->free_dims; d++)
       if (!moves_with(k, &k->windows[i], d)) return false;
   }
   for (uint32_t i = 0; i < arrays + (uint32_t)k->place_count; i++) f->filled[i] = 0;
   find_filled(f, k->body->block, true);
-  for (uint32_t i = k->prefetch_count + k->window_count; i < arrays; i++)
+  for (uint32_t i = k->prefetch_count + inputs; i < arrays; i++) {
+    uint32_t window = i - k->prefetch_count;
+    if (window < k->window_count && !f->p->last_results[window]) continue;
     if (f->filled[i] == 2) return false;
+    if (f->filled[i] == 0 && window < k->window_count) return false;
+  }
   for (int32_t i = 0; i < k->place_count; i++)
     if (f->filled[arrays + (uint32_t)i] == 2) return false;
   return true;
@@ -121,6 +141,7 @@ void vt_kplan_grid(vt_kplan *p) {
               .written = VT_NEW_ARRAY(p->arena, bool, arrays + 1),
               .filled = VT_NEW_ARRAY(p->arena, uint32_t, arrays + 1)};
   p->kept_inputs = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
+  p->last_results = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
   find_written(&f, k->body->block);
   for (uint32_t i = 0; i < k->window_count; i++)
     p->kept_inputs[i] = i < k->input_count && !k->windows[i].whole && !k->windows[i].revisits &&

@@ -109,6 +109,7 @@ static vt_status make_kernel(void *user, vt_mosaic *m) {
                        .memory_bytes = k->plan.memory_bytes,
                        .free_dims = k->plan.free_dims,
                        .kept_inputs = k->plan.kept_inputs,
+                       .last_results = k->plan.last_results,
                        .product = vt_kproduct_run,
                        .open = open_products,
                        .close = vt_kproducts_close,

@@ -347,6 +347,32 @@ def test_narrow_unsigned_integers():
     np.testing.assert_array_equal((same.astype(I32) > 7).sum(), 64 * 64)
 
 
+def test_a_result_that_is_scratch(monkeypatch):
+    """Points along a parallel dimension use a result as memory of their own; what the last one leaves there is the result."""
+    monkeypatch.setenv("VTPU_PALLAS", "code")
+
+    def kernel(x, o, acc):
+        @pl.when(pl.program_id(1) == 0)
+        def _():
+            acc[...] = jnp.zeros_like(acc)
+
+        acc[...] += x[0]
+
+        @pl.when(pl.program_id(1) == 2)
+        def _():
+            o[0] = acc[...] * 2
+
+    x = jnp.arange(5 * 24 * 128.0).reshape(5, 24, 128)
+    o, acc = pl.pallas_call(
+        kernel, [jax.ShapeDtypeStruct((5, 8, 128), jnp.float32), jax.ShapeDtypeStruct((8, 128), jnp.float32)], grid=(5, 3),
+        in_specs=[pl.BlockSpec((1, 8, 128), lambda i, j: (i, j, 0))],
+        out_specs=[pl.BlockSpec((1, 8, 128), lambda i, j: (i, 0, 0)), pl.BlockSpec((8, 128), lambda i, j: (0, 0))],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")))(x)
+    sums = np.asarray(x).reshape(5, 3, 8, 128).sum(1)
+    np.testing.assert_array_equal(o, 2 * sums)
+    np.testing.assert_array_equal(acc, sums[-1])
+
+
 def test_what_the_chip_refuses():
     def kernel(x, o):
         o[...] = x[...] + x[...]
