@@ -188,7 +188,7 @@ static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int
   array->data = m->code ? m->code->alloc(bytes + 64) : calloc(1, (size_t)bytes + 64);
   if (!array->data) return vt_error_no_memory();
   if (m->code) memset(array->data, 0, (size_t)bytes + 64);
-  if (m->check) vt_mcheck_fill(array, true);
+  if (m->check) vt_mcheck_fill(m->check, array, true);
   array->release = m->code ? m->code->release : free;
   return VT_OK;
 }
@@ -238,7 +238,7 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
       vt_tensor result = out[i - a->input_count];
       if (!m->later && !m->outer_end) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
-      if (m->check && !m->later) vt_mcheck_fill(&w->outside, false);
+      if (m->check && !m->later) vt_mcheck_fill(m->check, &w->outside, false);
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
       w->outside = m->windows[a->input_count + (uint32_t)a->alias_of[i]].outside;
@@ -488,19 +488,17 @@ static vt_status run_shared(const attached *a, const vt_op *op, const vt_eval_en
   return st;
 }
 
-static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
-                     int32_t devices, const vt_tensor *const *in, vt_tensor *const *out) {
-  const attached *a = (const attached *)kernel;
+// `trace`: of the two runs of a checked kernel.
+static vt_status run_once(const attached *a, const vt_op *op, const vt_eval_env *env,
+                          int32_t devices, int32_t alone, vt_mtrace *trace,
+                          const vt_tensor *const *in, vt_tensor *const *out) {
   vt_arena arena = {0};
   vt_eval_state state = {0};
   vt_status st = VT_OK;
-  int32_t partitions = env->partition_count > 0 ? env->partition_count : 1;
   int32_t cores = a->mosaic->core_count, count = devices * cores;
-  int32_t alone = env->replica * partitions + env->partition;
-  int64_t points = a->mosaic->code && devices == 1 ? free_points(a, in[0]) : 0;
-  if (points) return run_shared(a, op, env, alone, points, in[0], out[0]);
   vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, count);
-  vt_mcheck *check = a->check_seed ? vt_mcheck_new(&arena, a->check_seed, machines, count) : NULL;
+  vt_mcheck *check =
+      a->check_seed ? vt_mcheck_new(&arena, a->check_seed, machines, count, trace) : NULL;
   for (int32_t i = 0; i < count; i++) {
     int32_t d = i / cores;
     machines[i] = (vt_mmachine){.all = machines,
@@ -527,5 +525,23 @@ out:
   for (int32_t i = 0; i < count; i++) tear_down(&machines[i]);
   vt_eval_state_fini(&state);
   vt_arena_free(&arena);
+  return st;
+}
+
+static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_eval_env *env,
+                     int32_t devices, const vt_tensor *const *in, vt_tensor *const *out) {
+  const attached *a = (const attached *)kernel;
+  int32_t partitions = env->partition_count > 0 ? env->partition_count : 1;
+  int32_t alone = env->replica * partitions + env->partition;
+  int64_t points = a->mosaic->code && devices == 1 ? free_points(a, in[0]) : 0;
+  vt_mtrace trace = {0};
+  if (points) return run_shared(a, op, env, alone, points, in[0], out[0]);
+  vt_status st = run_once(a, op, env, devices, alone, &trace, in, out);
+  if (!st && a->check_seed) {
+    trace.second = true;
+    st = run_once(a, op, env, devices, alone, &trace, in, out);
+    if (st) st = vt_status_wrap(st, "with other values in unwritten memory");
+  }
+  vt_array_free(&trace.stores);
   return st;
 }

@@ -31,6 +31,8 @@ typedef struct shadow {
   uint32_t *used;            // by element: when the machine used it last
   uint32_t *clocks;          // of semaphores: what waiting tells, by element and machine
   const vt_mop **givers;     // of semaphores, by element
+  const vt_mop *differs;     // a store here whose value depends on memory that nothing has written
+  int64_t point[VT_MOSAIC_RANK]; // and where it was
 } shadow;
 
 struct vt_mcheck {
@@ -42,25 +44,41 @@ struct vt_mcheck {
   shadow **shadows; // [machine][array]
   copy *copies;
   uint32_t copy_count, copy_capacity;
+  vt_mtrace *trace;
 };
 
 enum { MARK = 0x7fd5, PLAIN = 0x7fc0 }; // upper halves of NaNs
 
 // ---- memory -------------------------------------------------------------------------------------
 
-void vt_mcheck_fill(vt_marray *array, bool marked) {
-  const vt_dtype_info *info = vt_dtype_get(array->type.dtype);
+static void fill(vt_marray *array, uint64_t value) {
+  vt_eval_fill(vt_dtype_bytes(array->type.dtype), vt_mtype_elements(array->type), &value,
+               array->data);
+}
+
+void vt_mcheck_fill(const vt_mcheck *c, vt_marray *array, bool own) {
+  vt_dtype dtype = array->type.dtype;
   uint64_t value = 0;
-  if (array->type.semaphore || array->type.dtype == VT_PRED) return;
-  if (array->type.dtype == VT_F32)
-    value = (uint64_t)(marked ? MARK : PLAIN) << 16;
-  else if (array->type.dtype == VT_BF16)
-    value = marked ? MARK : PLAIN;
-  else if (!vt_dtype_is_float(array->type.dtype))
-    value = ~(uint64_t)0 << (info->bits - 1);
-  else
+  if (array->type.semaphore) return;
+  if (own && c->trace->second) {
+    if (dtype == VT_PRED || !vt_dtype_is_float(dtype))
+      value = 1;
+    else
+      vt_number_store(dtype, &value, 0, 1);
+  } else if (dtype == VT_F32) {
+    value = (uint64_t)(own ? MARK : PLAIN) << 16;
+  } else if (dtype == VT_BF16) {
+    value = own ? MARK : PLAIN;
+  } else if (dtype == VT_PRED || vt_dtype_is_float(dtype)) {
     return;
-  vt_eval_fill(info->bytes, vt_mtype_elements(array->type), &value, array->data);
+  } else {
+    value = ~(uint64_t)0 << (vt_dtype_get(dtype)->bits - 1);
+  }
+  fill(array, value);
+}
+
+bool vt_mcheck_again(const vt_mcheck *c) {
+  return c && c->trace->second;
 }
 
 static bool is_marked(vt_dtype dtype, const char *at) {
@@ -69,9 +87,11 @@ static bool is_marked(vt_dtype dtype, const char *at) {
   return ((dtype == VT_F32 ? bits >> 16 : bits) & 0x7fff) == MARK;
 }
 
-vt_mcheck *vt_mcheck_new(vt_arena *arena, uint64_t seed, vt_mmachine *machines, int32_t count) {
+vt_mcheck *vt_mcheck_new(vt_arena *arena, uint64_t seed, vt_mmachine *machines, int32_t count,
+                         vt_mtrace *trace) {
   vt_mcheck *c = VT_NEW(arena, vt_mcheck);
-  *c = (vt_mcheck){.arena = arena, .state = seed, .machines = machines, .count = count};
+  *c = (vt_mcheck){
+      .arena = arena, .state = seed, .machines = machines, .count = count, .trace = trace};
   c->clocks = VT_NEW_ARRAY(arena, uint32_t, count *count);
   c->shadows = VT_NEW_ARRAY(arena, shadow *, count);
   for (int32_t i = 0; i < count * count; i += count + 1) c->clocks[i] = 1;
@@ -119,6 +139,14 @@ static void put_place(vt_text *text, const vt_mop *op) {
   if (op->loc->file[0]) vt_text_printf(text, " (%s:%d)", op->loc->file, op->loc->line);
 }
 
+static void put_point(vt_text *text, const char *before, const vt_mmachine *m,
+                      const int64_t *index) {
+  uint32_t rank = m->kernel->grid_rank;
+  if (rank) vt_text_printf(text, "%spoint (", before);
+  for (uint32_t d = 0; d < rank; d++) vt_text_printf(text, "%s%" PRId64, d ? ", " : "", index[d]);
+  if (rank) vt_text_put(text, ") of the grid");
+}
+
 static vt_status race(const vt_mop *op, const char *does, const vt_mop *other, const char *what) {
   vt_text text = {0};
   vt_text_put(&text, "race: ");
@@ -136,9 +164,7 @@ vt_status vt_mcheck_place(const vt_mmachine *m, vt_status st) {
   if (!m->check || !st) return st;
   vt_text_printf(&text, "kernel %s, device %d", m->kernel->name, m->device);
   if (m->kernel->core_count > 1) vt_text_printf(&text, ", core %d", m->core);
-  for (uint32_t d = 0; d < m->kernel->grid_rank; d++)
-    vt_text_printf(&text, "%s%" PRId64, d ? ", " : ", point (", m->index[d]);
-  if (m->kernel->grid_rank) vt_text_put(&text, ") of the grid");
+  put_point(&text, ", ", m, m->index);
   st = vt_status_wrap(st, "%s", vt_text_string(&text));
   vt_text_free(&text);
   return st;
@@ -199,6 +225,73 @@ vt_status vt_mcheck_access(vt_mmachine *m, const vt_mop *op, const vt_mview *vie
     return race(op, "writes what", c->copies[v.reads - 1].op,
                 "reads: the copy has not been waited for");
   return VT_OK;
+}
+
+// ---- a second run -------------------------------------------------------------------------------
+
+typedef struct hasher {
+  const vt_mview *view;
+  uint64_t hash;
+} hasher;
+
+static void hash_element(void *user, int64_t element) {
+  hasher *h = user;
+  size_t bytes = vt_dtype_bytes(h->view->array->type.dtype);
+  h->hash = vt_hash_bytes(h->view->array->data + (size_t)element * bytes, bytes, h->hash);
+}
+
+// Whether a second run stores here what the first did.
+static vt_status compare(vt_mmachine *m, const vt_mop *op, const vt_mview *view, bool *out_same) {
+  vt_mtrace *t = m->check->trace;
+  hasher h = {view, 1 + (uint64_t)number_of(m->check, m)};
+  *out_same = true;
+  vt_mview_each(view, hash_element, &h);
+  if (!t->second) {
+    vt_array_push(&t->stores, ((vt_mstore){op, h.hash}));
+    return VT_OK;
+  }
+  if (t->at >= t->stores.size || t->stores.data[t->at].op != op) {
+    vt_text text = {0};
+    vt_text_put(&text, "uninitialised memory: whether ");
+    put_place(&text, op);
+    vt_text_put(&text, " is reached depends on memory that nothing has written");
+    vt_status st = vt_error(VT_FAILED_PRECONDITION, "%s", vt_text_string(&text));
+    vt_text_free(&text);
+    return st;
+  }
+  *out_same = t->stores.data[t->at++].hash == h.hash;
+  return VT_OK;
+}
+
+vt_status vt_mcheck_stored(vt_mmachine *m, const vt_mop *op, const vt_mview *view) {
+  bool same;
+  if (!m->check) return VT_OK;
+  VT_TRY(compare(m, op, view, &same));
+  shadow *s = shadow_of(m->check, m, view->array);
+  if (same || s->differs) return VT_OK;
+  s->differs = op;
+  memcpy(s->point, m->index, sizeof s->point);
+  return VT_OK;
+}
+
+static vt_status compare_result(vt_mmachine *m, const vt_mview *view, uint32_t result) {
+  bool same;
+  VT_TRY(compare(m, NULL, view, &same));
+  if (same) return VT_OK;
+  const shadow *s = shadow_of(m->check, m, view->array);
+  vt_text text = {0};
+  vt_text_printf(&text,
+                 "uninitialised memory: the block of result %" PRIu32
+                 " depends on memory that nothing has written",
+                 result);
+  if (s->differs) {
+    vt_text_put(&text, ", by ");
+    put_place(&text, s->differs);
+    put_point(&text, " at ", m, s->point);
+  }
+  vt_status st = vt_error(VT_FAILED_PRECONDITION, "%s", vt_text_string(&text));
+  vt_text_free(&text);
+  return st;
 }
 
 // ---- copies -------------------------------------------------------------------------------------
@@ -292,6 +385,7 @@ static vt_status run_copy(vt_mcheck *c, uint32_t number) {
   (void)look(c, p.to, &p.target,
              (visit){.clears_writer = true, .set_arrived = p.from == p.to ? 0 : number + 1});
   VT_TRY(vt_mview_copy(p.to, &p.source, &p.target));
+  VT_TRY(vt_mcheck_stored(p.to, p.op, &p.target));
   give(c, p.to, p.op, &p.at, p.clock, p.at_amount);
   if (p.has_sent) give(c, p.from, p.op, &p.sent, p.clock, p.sent_amount);
   p.to->steps++; // something has happened
@@ -354,9 +448,9 @@ static void find_mark(void *user, int64_t element) {
 vt_status vt_mcheck_result(vt_mmachine *m, const vt_mview *view, uint32_t result) {
   vt_dtype dtype = view->array->type.dtype;
   marks f = {view, -1};
-  if (!m->check || (dtype != VT_F32 && dtype != VT_BF16)) return VT_OK;
-  vt_mview_each(view, find_mark, &f);
-  if (f.first < 0) return VT_OK;
+  if (!m->check) return VT_OK;
+  if (dtype == VT_F32 || dtype == VT_BF16) vt_mview_each(view, find_mark, &f);
+  if (f.first < 0) return compare_result(m, view, result);
   vt_text text = {0};
   int64_t rest = f.first, inner = vt_mtype_elements(view->array->type);
   for (int32_t d = 0; d < view->array->type.rank; d++) {

@@ -69,7 +69,7 @@ static vt_status fetch(vt_mmachine *m, uint32_t window) {
   VT_TRY(vt_mcheck_access(m, NULL, &whole, true));
   if (vt_mview_elements(&inside) != vt_mtype_elements(array->type)) {
     memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
-    if (m->check) vt_mcheck_fill(array, false);
+    if (m->check) vt_mcheck_fill(m->check, array, false);
   }
   return vt_mview_copy(m, &outside, &inside);
 }

@@ -69,13 +69,17 @@ vt_status vt_mosaic_run_vector_store(vt_mmachine *m, const vt_mop *op) {
   VT_TRY(block_at(m, op, op->operands[1], op->operands + 2, type, &view));
   VT_TRY(vt_mcheck_access(m, op, &view, true));
   const void *value = vt_mdata(m, op->operands[0]);
-  if (!mask && !vt_mop_i64(op, VT_MATTR_ADD, 0)) return vt_mview_write(m, &view, value);
+  if (!mask && !vt_mop_i64(op, VT_MATTR_ADD, 0)) {
+    VT_TRY(vt_mview_write(m, &view, value));
+    return vt_mcheck_stored(m, op, &view);
+  }
   char *old = NULL;
   VT_TRY(vt_eval_scratch(vt_mtype_bytes(type) + 1, &old));
   vt_status st = merge(m, op, &view, mask ? vt_mdata(m, mask) : NULL, value, old);
   if (!st) st = vt_mview_write(m, &view, old);
   free(old);
-  return st;
+  VT_TRY(st);
+  return vt_mcheck_stored(m, op, &view);
 }
 
 vt_status vt_mosaic_run_load(vt_mmachine *m, const vt_mop *op) {
@@ -91,7 +95,8 @@ vt_status vt_mosaic_run_store(vt_mmachine *m, const vt_mop *op) {
   vt_mview view;
   VT_TRY(block_at(m, op, op->operands[1], op->operands + 2, op->operands[0]->type, &view));
   VT_TRY(vt_mcheck_access(m, op, &view, true));
-  return vt_mview_write(m, &view, vt_mdata(m, op->operands[0]));
+  VT_TRY(vt_mview_write(m, &view, vt_mdata(m, op->operands[0])));
+  return vt_mcheck_stored(m, op, &view);
 }
 
 // ---- views --------------------------------------------------------------------------------------
@@ -335,7 +340,7 @@ vt_status vt_mosaic_run_log(vt_mmachine *m, const vt_mop *op) {
       put_operand(m, &text, op->operands[i]);
     }
   }
-  fprintf(stderr, "%s\n", vt_text_string(&text));
+  if (!vt_mcheck_again(m->check)) fprintf(stderr, "%s\n", vt_text_string(&text));
   vt_text_free(&text);
   return VT_OK;
 }
@@ -351,7 +356,7 @@ vt_status vt_mosaic_run_log_buffer(vt_mmachine *m, const vt_mop *op) {
   if (tag) vt_text_put_n(&text, tag->string.data, tag->string.size);
   vt_text_put(&text, " ");
   put_values(&text, view->dtype, n, data);
-  if (!st) fprintf(stderr, "%s\n", vt_text_string(&text));
+  if (!st && !vt_mcheck_again(m->check)) fprintf(stderr, "%s\n", vt_text_string(&text));
   vt_text_free(&text);
   free(data);
   return st;

@@ -17,8 +17,8 @@ ANY = pl.BlockSpec(memory_space=pl.ANY)
 DMA = pltpu.SemaphoreType.DMA
 
 
-def shaped(*dims):
-    return jax.ShapeDtypeStruct(dims, F32)
+def shaped(*dims, dtype=F32):
+    return jax.ShapeDtypeStruct(dims, dtype)
 
 
 def numbers(*dims):
@@ -68,7 +68,7 @@ def doubling(fault=None):
     return call, [numbers(48, 128)], lambda x: x * 2
 
 
-def sums(fault=None):
+def sums(fault=None, dtype=F32):
     """Rows are added up in scratch."""
 
     def kernel(x, o, acc, other):
@@ -77,21 +77,23 @@ def sums(fault=None):
         @pl.when(i == 0)
         def _():
             if fault == "half filled":
-                acc[0:4] = jnp.zeros((4, 128), F32)
+                acc[0:16] = jnp.zeros((16, 128), dtype)
             elif fault != "not filled":
                 acc[...] = jnp.zeros_like(acc)
 
-        acc[0:8] += x[...]
+        acc[0:32] += x[...]
 
         @pl.when(i == (pl.num_programs(1) if fault == "no result" else pl.num_programs(1) - 1))
         def _():
-            o[...] = other[...] if fault == "the wrong scratch" else acc[0:8]
+            o[...] = other[...] if fault == "the wrong scratch" else acc[0:32]
+            if fault == "a choice":
+                o[...] = jnp.where(other[...] > 0, o[...], 0)
 
-    call = pl.pallas_call(kernel, shaped(16, 128), grid=(2, 3),
-                          in_specs=[pl.BlockSpec((8, 128), lambda j, i: (j * 3 + i, 0))],
-                          out_specs=pl.BlockSpec((8, 128), lambda j, i: (j, 0)),
-                          scratch_shapes=[pltpu.VMEM((16, 128), F32), pltpu.VMEM((8, 128), F32)])
-    return call, [numbers(48, 128)], lambda x: x.reshape(2, 3, 8, 128).sum(1)
+    call = pl.pallas_call(kernel, shaped(64, 128, dtype=dtype), grid=(2, 3),
+                          in_specs=[pl.BlockSpec((32, 128), lambda j, i: (j * 3 + i, 0))],
+                          out_specs=pl.BlockSpec((32, 128), lambda j, i: (j, 0)),
+                          scratch_shapes=[pltpu.VMEM((64, 128), dtype), pltpu.VMEM((32, 128), dtype)])
+    return call, [(4 * numbers(192, 128)).astype(dtype)], lambda x: x.reshape(2, 3, 32, 128).sum(1)
 
 
 def ring(fault=None):
@@ -190,3 +192,32 @@ def test_a_fault_is_found(make, fault, message, monkeypatch):
         assert "kernel" in str(error.value)
         if "uninitialised" not in message:
             assert "test_pallas_check.py:" in str(error.value), str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.int16, jnp.bfloat16, F32])
+@pytest.mark.parametrize("fault", ["not filled", "half filled", "no result", "the wrong scratch", "a choice"])
+def test_unwritten_memory_of_any_type(fault, dtype, monkeypatch):
+    make = functools.partial(sums, dtype=dtype)
+    got, want = run(make, None, monkeypatch, 1)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(got.dtype).astype(np.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="uninitialised") as error:
+        run(make, fault, monkeypatch, 1)
+    if jnp.issubdtype(dtype, jnp.integer) and fault != "no result":
+        assert "test_pallas_check.py:" in str(error.value), str(error.value)
+        assert "at point (0, 2) of the grid" in str(error.value), str(error.value)
+
+
+def test_a_way_that_depends_on_unwritten_memory(monkeypatch):
+    def kernel(x, o, flag):
+        o[...] = x[...]
+
+        @pl.when(flag[0] == 1)
+        def _():
+            o[...] = x[...] * 2
+
+    def make(fault):
+        call = pl.pallas_call(kernel, shaped(8, 128), scratch_shapes=[pltpu.SMEM((1,), jnp.int32)])
+        return call, [numbers(8, 128)], None
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="whether .*test_pallas_check.py:.* is reached"):
+        run(make, None, monkeypatch, 1)
