@@ -110,6 +110,7 @@ static void lay_left(const vt_panels *p, const float *lhs, float *to) {
 }
 
 typedef struct tile {
+  const vt_product_code *code;
   int64_t rows, columns, depth;
   const float *lhs, *bias;
   const void *panel;
@@ -119,11 +120,10 @@ typedef struct tile {
 } tile;
 
 static void multiply(const vt_panels *p, const tile *t) {
-  const vt_product_code *code = vt_product_code_of();
   if (p->panel == VT_F32)
-    code->panel_f32(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+    t->code->panel_f32(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
   else
-    code->panel_bf16(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+    t->code->panel_bf16(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
 }
 
 // A panel that the result ends in: by way of memory that is wide enough.
@@ -151,12 +151,14 @@ static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
   int64_t last_panel = least(first_panel + PANELS, panels_of(p));
   int64_t last_block = least(first_block + BLOCKS, blocks_of(p));
   int64_t size = (int64_t)vt_dtype_bytes(p->panel);
+  const vt_product_code *code = vt_product_code_of();
   for (int64_t k = 0; k < p->k; k += DEPTH) {
     int64_t depth = least(DEPTH, p->k - k);
     for (int64_t i = first_panel; i < last_panel; i++)
       for (int64_t b = first_block; b < last_block; b++) {
         int64_t lo = first_row(p, b);
-        tile t = {.rows = first_row(p, b + 1) - lo,
+        tile t = {.code = code,
+                  .rows = first_row(p, b + 1) - lo,
                   .columns = least(N, p->n - i * N),
                   .depth = depth,
                   .lhs = o->lhs + k * p->m + lo * depth,

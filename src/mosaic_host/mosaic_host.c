@@ -58,9 +58,14 @@ static vt_status open_products(const vt_mcode *code, void **out_state) {
   return vt_kproducts_open(k->plan.products, k->plan.product_count, out_state);
 }
 
-// Threads take the next share when they are done with one.
+// Threads take the next share when they are done with one. A single share is not the work of a
+// team: its products may have one then, with threads that stay.
 static void spread(int32_t count, void (*task)(void *user, int32_t i), void *user) {
-#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
+  if (count == 1) {
+    task(user, 0);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic, 1)
   for (int32_t i = 0; i < count; i++) task(user, i);
 }
 
