@@ -3,8 +3,10 @@
 
 The file (VTPU_RECORD) makes a run resumable and a crash attributable: the last test that started without an outcome is
 the one that took the process down. VTPU_EVERY=5 runs about every fifth test, always the same ones; VTPU_TESTS=FILE runs
-the tests listed in the file, one per line.
+the tests listed in the file, one per line. Modules below jax._src that JAX's package lacks are taken from the checkout that
+VTPU_JAX_CHECKOUT names.
 """
+import importlib.machinery
 import json
 import os
 import pathlib
@@ -16,6 +18,19 @@ import pytest
 
 _record = open(os.environ["VTPU_RECORD"], "a", buffering=1)
 _started = {}  # the processor time at which each test began
+
+
+class _Checkout:
+  """Finds what no installed package has; Python asks it last."""
+
+  @staticmethod
+  def find_spec(name, path=None, target=None):
+    folder = pathlib.Path(os.environ["VTPU_JAX_CHECKOUT"], *name.split(".")[:-1])
+    return importlib.machinery.PathFinder.find_spec(name, [str(folder)]) if name.startswith("jax._src.") else None
+
+
+if "VTPU_JAX_CHECKOUT" in os.environ:
+  sys.meta_path.append(_Checkout)
 
 
 def _write(**row):

@@ -120,6 +120,22 @@ class Runner(unittest.TestCase):
     self.assertEqual(len(ran[0]), 64)
     self.assertTrue(ran[0] > ran[1] > ran[2] and ran[2])
 
+  def test_pallas(self):
+    (self.checkout / "tests/pallas").mkdir()
+    (self.checkout / "jax/_src").mkdir(parents=True)
+    (self.checkout / "jax/_src/only_in_the_checkout.py").write_text("HERE = 1\n")
+    (self.checkout / "tests/pallas/tpu_info_test.py").write_text(
+        "import os\nfrom jax._src import config, only_in_the_checkout\n"
+        "def test_it(): assert only_in_the_checkout.HERE\n"
+        "def test_slice(): assert os.environ['VTPU_ACCELERATOR_TYPE'] == 'v4-8'\n")
+    done = subprocess.run([sys.executable, RUN.with_name("pallas.py"), self.checkout, "--records", self.records,
+                           "--files", "tpu_info_test"], text=True, capture_output=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn("| tpu_info_test | v5litepod-8 | 1 | 1 | 0 | 0 | 50.0 % |", done.stdout)
+    self.assertIn("| tpu_info_test | v4-8 | 2 | 0 | 0 | 0 | 100.0 % |", done.stdout)
+    self.assertIn("3 of 4 pass: 75.00 %.", done.stdout)
+    self.assertIn("v5litepod-8 tests/pallas/tpu_info_test.py::test_slice: failed", done.stdout)
+
   def test_platform(self):
     fake = "class config:\n  values = {}\n  @classmethod\n  def update(cls, name, value): cls.values[name] = value\n"
     (self.checkout / "jax.py").write_text(fake)
