@@ -91,6 +91,17 @@ CASES = {
 FORMS = ("kernel", "plain", "interpreted")
 
 
+def causal(block):
+    """Operations in the products of the blocks that a causal mask does not leave out, queries by keys and weights by values."""
+    blocks = LENGTH // block
+    return HEADS * (blocks * (blocks + 1) // 2) * 2 * (2 * block * block * DEPTH)
+
+
+# Floating-point operations in the products of each kernel.
+FLOPS = {"flash": causal(256), "splash": causal(512), "matmul 512": 2 * 512**3, "matmul 1024": 2 * 1024**3,
+         "gmm": 2 * 1024 * 512 * 512}
+
+
 def make(name, form):
     """A compiled function and its arguments. JAX's interpreter of TPU kernels runs on the CPU."""
     kernel, plain, args = CASES[name]()
