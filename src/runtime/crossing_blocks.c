@@ -138,7 +138,7 @@ static void send(const vt_launch *launch, int32_t to, vt_word_kind kind, uint64_
 // ---- a meeting ----------------------------------------------------------------------------------
 
 // What is exchanged with one of the others.
-typedef struct exchange {
+typedef struct vt_exchange {
   int32_t process;
   uint64_t number;       // of its meetings with this process
   vt_bytes packed;       // not sent yet; by TCP
@@ -156,7 +156,6 @@ typedef struct meeting {
   exchange *with; // [count]
   bool by_tcp;    // one of them
   vt_expected expected;
-  vt_arena scratch;
 } meeting;
 
 static vt_status missing(const meeting *m, int32_t i, double waited) {
@@ -348,26 +347,29 @@ static vt_status wait(meeting *m) {
 
 static vt_status begin(meeting *m) {
   const vt_meet *meet = m->meet;
-  size_t count = (size_t)meet->count + 1;
-  int32_t *from = VT_NEW_ARRAY(&m->scratch, int32_t, count);
-  uint64_t *number = VT_NEW_ARRAY(&m->scratch, uint64_t, count);
-  m->with = VT_NEW_ARRAY(&m->scratch, exchange, count);
+  m->with = m->run->with;
   for (int32_t i = 0; i < meet->count; i++) {
     vt_assert(meet->places[i] >= 0 && meet->places[i] < m->launch->count);
     exchange *x = &m->with[i];
-    x->process = from[i] = m->launch->members[meet->places[i]];
-    x->number = number[i] = m->run->met[x->process]++;
-    x->lanes = vt_peers_lanes(m->crossing->peers, x->process);
-    x->give = given_size(meet, i);
+    int32_t process = m->launch->members[meet->places[i]];
+    *x = (exchange){.process = process,
+                    .number = m->run->met[process]++,
+                    .lanes = vt_peers_lanes(m->crossing->peers, process),
+                    .give = given_size(meet, i)};
+    m->run->from[i] = process;
+    m->run->numbers[i] = x->number;
     meet->taken[i] = NULL;
+  }
+  for (int32_t i = 0; i < meet->count; i++) {
+    exchange *x = &m->with[i];
     m->by_tcp = m->by_tcp || !x->lanes;
     if (!x->lanes) VT_TRY(pack(meet, i, &x->packed));
   }
   m->expected = (vt_expected){.group = m->launch->group,
                               .number = m->launch->number,
                               .count = meet->count,
-                              .from = from,
-                              .meeting = number,
+                              .from = m->run->from,
+                              .meeting = m->run->numbers,
                               .size = meet->take};
   return VT_OK;
 }
@@ -406,11 +408,10 @@ static vt_status meet(void *user, const vt_meet *meet) {
   }
   if (!st) st = wait(&m);
   expect(&m, NULL);
-  for (int32_t i = 0; i < meet->count && m.with; i++) {
+  for (int32_t i = 0; i < meet->count; i++) {
     free((void *)(uintptr_t)m.with[i].packed.data);
     free(m.with[i].arriving);
   }
-  vt_arena_free(&m.scratch);
   return st;
 }
 
@@ -427,7 +428,10 @@ vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) {
     out->calls.far = out->calls.far || is_far(launch->crossing, launch->members[i]);
   out->met = calloc(count, sizeof *out->met);
   out->pinned = calloc(count, sizeof *out->pinned);
-  if (out->met && out->pinned) return VT_OK;
+  out->with = calloc(count, sizeof *out->with);
+  out->from = calloc(count, sizeof *out->from);
+  out->numbers = calloc(count, sizeof *out->numbers);
+  if (out->met && out->pinned && out->with && out->from && out->numbers) return VT_OK;
   vt_launch_meetings_end(out);
   return vt_error_no_memory();
 }
@@ -436,4 +440,7 @@ void vt_launch_meetings_end(vt_crossing_meetings *meetings) {
   let_go(meetings);
   free(meetings->met);
   free(meetings->pinned);
+  free(meetings->with);
+  free(meetings->from);
+  free(meetings->numbers);
 }

@@ -267,6 +267,9 @@ typedef struct vt_crossing_meetings {
   struct vt_block *held;          // of the last meeting
   const struct vt_lanes **pinned; // [process] whose oldest piece is of the last meeting
   int32_t pinned_count;
+  struct vt_exchange *with; // [process] room for a meeting
+  int32_t *from;
+  uint64_t *numbers;
 } vt_crossing_meetings;
 vt_status vt_launch_meetings(vt_launch *launch, vt_crossing_meetings *out) VT_CHECKED;
 void vt_launch_meetings_end(vt_crossing_meetings *meetings);
