@@ -129,8 +129,9 @@ bool vt_lies_in_host(const vt_op *op, uint32_t result, const bool *host, const b
   bool there = false;
   if (vt_op_places(op, &there)) return there;
   if (inner && op->code != VT_OP_WHILE) return inner[result];
-  if (op->code == VT_OP_WHILE || op->code == VT_OP_OPTIMIZATION_BARRIER)
-    return host[op->operands[result]->id];
+  if (op->code == VT_OP_WHILE) // its body may put there what it carries
+    return host[op->operands[result]->id] || (inner && inner[result]);
+  if (op->code == VT_OP_OPTIMIZATION_BARRIER) return host[op->operands[result]->id];
   for (uint32_t i = 0; i < op->operand_count; i++) there = there || host[op->operands[i]->id];
   return there;
 }
@@ -180,7 +181,9 @@ static bool is_idle(const view *v, const vt_op *loop, uint32_t i) {
   return true;
 }
 
-static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
+// inner_host: where the body leaves what the loop carries.
+static vt_least while_least(const view *v, const vt_op *op, const bool *inner_host,
+                            vt_least inside) {
   vt_least least = {0};
   int64_t trips = 2;
   if (vt_loop_trips(v->scope, op, &trips) && trips < 2) return inside; // need not be a loop
@@ -190,7 +193,7 @@ static vt_least while_least(const view *v, const vt_op *op, vt_least inside) {
     bool seen = false;
     for (uint32_t j = 0; j < i; j++)
       seen = seen || v->k.roots[op->operands[j]->id] == v->k.roots[id];
-    if (v->k.host[id]) continue;
+    if (v->k.host[id] || (carried && inner_host[i])) continue;
     if (carried && !is_idle(v, op, i))
       add_item(&least, &op->results[i], rounded_bytes(v, &op->results[i]));
     else if (!carried && !seen && v->k.behind[id])
@@ -221,7 +224,7 @@ static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
     vt_least inside = func_least(v->w, func, &scope, share < 1 ? 1 : share, host, *out_host);
     take_larger(&least, &inside);
   }
-  return op->code == VT_OP_WHILE ? while_least(v, op, least) : least;
+  return op->code == VT_OP_WHILE ? while_least(v, op, *out_host, least) : least;
 }
 
 // What must be live for the result to be live.

@@ -191,6 +191,14 @@ static void describe_result(frame *f, const vt_op *op, uint32_t i, int32_t at) {
   if (r->behind > r->bytes) r->behind = r->bytes;
 }
 
+// What a loop carries in host memory begins there, if it is made for the loop.
+static void begin_in_host(frame *f, const vt_op *loop, uint32_t i) {
+  const vt_value *first = loop->operands[i];
+  if (!f->host[loop->results[i].id] || !first->op || !is_soft(f, first->op)) return;
+  f->host[first->id] = true;
+  f->items[first->id].bytes = 0;
+}
+
 static void describe(frame *f, const bool *param_host) {
   const vt_func *func = f->func;
   int32_t at = 0;
@@ -208,6 +216,8 @@ static void describe(frame *f, const bool *param_host) {
       f->host[id] = vt_lies_in_host(op, i, f->host, inner);
       if (!f->host[id]) f->items[id].bytes = vt_chip_compact_bytes(f->chip, op->results[i].type);
     }
+    for (uint32_t i = 0; op->code == VT_OP_WHILE && i < op->result_count; i++)
+      begin_in_host(f, op, i);
     for (uint32_t i = 0; i < op->result_count; i++) describe_result(f, op, i, at);
   }
 }

@@ -104,6 +104,24 @@ static const row rows[] = {
           ", tensor<1x1024x1024xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> " STACK "\n" //
           "stablehlo.return %next, %d : tensor<i32>, " STACK "\n}\nreturn %r#1 : " STACK "\n"),
      "", 16384},
+    {"what a loop carries in host memory takes none here, but for what comes back",
+     MAIN("%x: " A, A,
+          COUNTER "%f = stablehlo.constant dense<0.0> : tensor<f32>\n"
+                  "%s = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> " STACK "\n"
+                  "%r:2 = stablehlo.while(%i = %zero, %c = %s)" LOOP(STACK) //
+          "%h = stablehlo.custom_call @annotate_device_placement(%x) {has_side_effect = true, "
+          "mhlo.frontend_attributes = {_xla_buffer_placement = \"pinned_host\"}} : (" A ") -> " A
+          "\n%u = stablehlo.reshape %h : (" A ") -> tensor<1x1024x1024xf32>\n"
+          "%d = stablehlo.dynamic_update_slice %c, %u, %i, %zero, %zero : (" STACK
+          ", tensor<1x1024x1024xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> " STACK "\n"
+          "stablehlo.return %next, %d : tensor<i32>, " STACK "\n}\n"
+          "%t = stablehlo.slice %r#1 [0:1, 0:1024, 0:1024] : (" STACK
+          ") -> tensor<1x1024x1024xf32>\n"
+          "%v = stablehlo.reshape %t : (tensor<1x1024x1024xf32>) -> " A "\n"
+          "%w = stablehlo.custom_call @annotate_device_placement(%v) {has_side_effect = true, "
+          "mhlo.frontend_attributes = {_xla_buffer_placement = \"device\"}} : (" A ") -> " A
+          "\n" DOT_A("%e", "%w", "%x") "return %e : " A "\n"),
+     "custom_call f32[1024,1024] 4096", 0},
     {"a conditional takes what its largest branch does",
      MAIN("%x: " A ", %p: tensor<i1>", A,
           "%r = \"stablehlo.if\"(%p) ({\n" DOT_A("%a", "%x", "%x") DOT_A("%b", "%a", "%a") //

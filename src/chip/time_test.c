@@ -283,6 +283,81 @@ static void a_softmax_is_three_kernels(void **unused) {
   assert_true(t.hbm_bytes > 4.9 * array && t.hbm_bytes < 5.2 * array);
 }
 
+#define SUMS                                                                                       \
+  "%f = stablehlo.convert %c : (" IMAGES("bf16") ") -> " IMAGES(                                   \
+      "f32") "\n"                                                                                  \
+             "%q = stablehlo.multiply %f, %f : " IMAGES(                                           \
+                 "f32") "\n"                                                                       \
+                        "%s = stablehlo.reduce(%f init: %zero) applies stablehlo.add across "      \
+                        "dimensions = [0, 1, 2] : "                                                \
+                        "(" IMAGES(                                                                \
+                            "f32") ", tensor<f32>) -> tensor<256xf32>\n"                           \
+                                   "%t = stablehlo.reduce(%q init: %zero) applies stablehlo.add "  \
+                                   "across dimensions = [0, 1, 2] : "                              \
+                                   "(" IMAGES(                                                     \
+                                       "f32") ", tensor<f32>) -> tensor<256xf32>\n"                \
+                                              "%v = stablehlo.multiply %s, %s : tensor<256xf32>\n" \
+                                              "%d = stablehlo.subtract %t, %v : tensor<256xf32>\n" \
+                                              "%r = stablehlo.rsqrt %d : tensor<256xf32>\n"
+#define IMAGES(type) "tensor<128x56x56x256x" type ">"
+#define NORMALISED                                                                                 \
+  "module { func.func public @main(%x: " IMAGES(                                                   \
+      "bf16") ", %w: tensor<1x1x256x256xbf16>) "                                                   \
+              "-> " IMAGES(                                                                        \
+                  "bf16") " {\n%zero = "                                                           \
+                          "stablehlo.constant "                                                    \
+                          "dense<0.0> : "                                                          \
+                          "tensor<f32>\n"                                                          \
+                          "%c = "                                                                  \
+                          "stablehlo."                                                             \
+                          "convolution(%x, "                                                       \
+                          "%w) dim_numbers = "                                                     \
+                          "[b, 0, 1, f]x[0, "                                                      \
+                          "1, i, o]->[b, 0, "                                                      \
+                          "1, f], "                                                                \
+                          "window = {stride = "                                                    \
+                          "[1, 1], pad = [[0, "                                                    \
+                          "0], [0, 0]]} "                                                          \
+                          "{batch_group_count "                                                    \
+                          "= 1 : i64, "                                                            \
+                          "feature_group_"                                                         \
+                          "count = 1 : i64} : "                                                    \
+                          "(" IMAGES("bf16") ", tensor<1x1x256x256xbf16>) -> " IMAGES(             \
+                              "bf16") "\n" SUMS "%b = "                                            \
+                                      "stableh"                                                    \
+                                      "lo."                                                        \
+                                      "broadca"                                                    \
+                                      "st_in_"                                                     \
+                                      "dim "                                                       \
+                                      "%r, "                                                       \
+                                      "dims = "                                                    \
+                                      "[3] : "                                                     \
+                                      "(tensor"                                                    \
+                                      "<256xf3"                                                    \
+                                      "2>) "                                                       \
+                                      "->"                                                         \
+                                      " " IMAGES("f3"                                              \
+                                                 "2") "\n"                                         \
+                                                      "%y = stablehlo.multiply %f, %b : " IMAGES(  \
+                                                          "f32") "\n"                              \
+                                                                 "%z = stablehlo.convert %y : "    \
+                                                                 "(" IMAGES("f32") ") -> " IMAGES( \
+                                                                     "bf16") "\n"                  \
+                                                                             "return %z "          \
+                                                                             ": " IMAGES(          \
+                                                                                 "bf16") " } }\n"
+
+// The convolution makes both sums of the batch norm on its way out, a small kernel what follows from
+// them, a third one scales: the array is written, read and written, and never as f32.
+static void a_batch_norm_reads_once(void **unused) {
+  (void)unused;
+  vt_slice v3 = slice_of("v3-8");
+  vt_timing t = time_on(&v3, 1, NORMALISED);
+  assert_int_equal(t.count, 3);
+  double array = 2.0 * 128 * 56 * 56 * 256;
+  assert_true(t.hbm_bytes > 3.9 * array && t.hbm_bytes < 4.1 * array);
+}
+
 #define LOOP(trips)                                                                                \
   "module { func.func public @main(%x: tensor<512x512xbf16>) -> tensor<512x512xbf16> {\n"          \
   "%zero = stablehlo.constant dense<0> : tensor<i32>\n"                                            \
@@ -582,6 +657,26 @@ static void one_row_is_no_dearer_than_two(void **unused) {
       }
 }
 
+// Energy of a program's parts, one after the other, is at most that of both programs alone: a part
+// in the middle needs no start of its own, and its power lies between theirs.
+static void energy_adds_up(void **unused) {
+  (void)unused;
+  for (int i = 0; i < 100; i++) {
+    vt_slice slice = slice_of(slices[random_below(SLICES)]);
+    int64_t rows = 64 + random_below(4000), columns = 64 + random_below(4000);
+    int first = 1 + (int)random_below(10), second = 1 + (int)random_below(10);
+    double a = time_on(&slice, 1, chain(rows, columns, "f32", "tanh", first)).joules;
+    double b = time_on(&slice, 1, chain(rows, columns, "f32", "tanh", second)).joules;
+    double both = time_on(&slice, 1, chain(rows, columns, "f32", "tanh", first + second)).joules;
+    assert_true(both <= (a + b) * 1.0001 && both >= fmax(a, b) * 0.9999);
+  }
+  // A loop's trips cost what they cost each.
+  vt_slice slice = slice_of("v6e-1");
+  double few = time_on(&slice, 1, LOOP("100000")).joules,
+         many = time_on(&slice, 1, LOOP("400000")).joules;
+  assert_true(fabs(many / few - 4) < 0.04);
+}
+
 static void more_slices_take_longer(void **unused) {
   (void)unused;
   double last = 0;
@@ -605,6 +700,7 @@ int main(void) {
       cmocka_unit_test(few_rows_cost_a_load_of_weights),
       cmocka_unit_test(a_chain_is_one_kernel),
       cmocka_unit_test(a_softmax_is_three_kernels),
+      cmocka_unit_test(a_batch_norm_reads_once),
       cmocka_unit_test(trips_add_up),
       cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
       cmocka_unit_test(larger_groups_take_longer),
@@ -616,6 +712,7 @@ int main(void) {
       cmocka_unit_test(cores_share_what_falls_apart),
       cmocka_unit_test(one_row_is_no_dearer_than_two),
       cmocka_unit_test(more_slices_take_longer),
+      cmocka_unit_test(energy_adds_up),
       cmocka_unit_test(few_of_many_need_no_sort),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

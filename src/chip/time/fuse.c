@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 
-enum { MOST_GROUPS = 12, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8, SUBLANES = 8 };
+enum { MOST_GROUPS = 32, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8, SUBLANES = 8 };
 static const double small_bytes = 1 << 16; // arrays up to here never decide anything
 
 // A kernel in the making.
@@ -26,6 +26,7 @@ typedef struct group {
   const vt_op *root, *hero;
   double elements; // of the loop over its arrays
   int32_t order;   // of its root in the function
+  int32_t first;   // of the first operator that it writes
   VT_ARRAY(const vt_op *) members;
   VT_ARRAY(int32_t) later; // groups that read what it writes
   int32_t joined;          // the group that took it in, or NONE
@@ -57,6 +58,7 @@ typedef struct fusing {
   int32_t op_count;
   VT_ARRAY(group) groups;
   int32_t marks;
+  bool careful; // about cycles of kernels: see reaches
 } fusing;
 
 static place *place_of(const vt_op *op) {
@@ -110,6 +112,7 @@ static bool is_soft(const vt_op *op) {
   case VT_OP_PAD:
   case VT_OP_REVERSE:
   case VT_OP_IOTA:
+  case VT_OP_RNG:
   case VT_OP_CONCATENATE:
     return true;
   default:
@@ -196,7 +199,8 @@ static group *group_at(const fusing *f, int32_t g) {
 }
 
 static int32_t new_group(fusing *f, const vt_op *op) {
-  group g = {.kind = kind_of(op), .root = op, .joined = NONE, .order = place_of(op)->order};
+  int32_t order = place_of(op)->order;
+  group g = {.kind = kind_of(op), .root = op, .joined = NONE, .order = order, .first = order};
   if (!is_soft(op)) g.hero = op;
   const vt_value *extent = is_reduction(op) && op->operand_count ? op->operands[0] : NULL;
   if (!extent && op->result_count) extent = &op->results[0];
@@ -230,7 +234,9 @@ static readers readers_of(const fusing *f, const vt_op *op) {
   return r;
 }
 
-// Whether what `from` writes reaches `to`; also when the search was given up.
+// Whether what `from` writes reaches `to`; also when the search was given up. What is written after
+// the last operator of `to` is not followed, unless with care: that is wrong for a kernel which
+// writes something earlier as well, and then there may be a cycle.
 static bool reaches(fusing *f, int32_t from, int32_t to) {
   int32_t stack[MOST_SEARCH], size = 0, seen = 0, mark = ++f->marks;
   stack[size++] = from;
@@ -240,6 +246,7 @@ static bool reaches(fusing *f, int32_t from, int32_t to) {
       int32_t next = find(f, g->later.data[i]);
       if (next == to) return true;
       if (f->groups.data[next].mark == mark || next == from) continue;
+      if (!f->careful && f->groups.data[next].first > f->groups.data[to].order) continue;
       f->groups.data[next].mark = mark;
       if (size == MOST_SEARCH || ++seen > MOST_SEARCH * 4) return true;
       stack[size++] = next;
@@ -253,6 +260,7 @@ static void join(fusing *f, const vt_op *op, int32_t g) {
   vt_assert(p->count < MOST_GROUPS);
   p->groups[p->count++] = g;
   vt_array_push_in(&f->scratch, &f->groups.data[g].members, op);
+  if (p->stored && p->order < f->groups.data[g].first) f->groups.data[g].first = p->order;
 }
 
 // ---- decisions ----------------------------------------------------------------------------------
@@ -335,11 +343,39 @@ static bool feeds_hero(const fusing *f, const group *g, const vt_op *op, int dep
   return false;
 }
 
+// An array is stored as it is, not as the wider one that its readers make of it.
+static bool widens(const fusing *f, const vt_op *op) {
+  return op->code == VT_OP_CONVERT &&
+         bytes_of(f, &op->results[0]) > bytes_of(f, vt_kernel_source(op->operands[0]));
+}
+
 static bool can_make(const fusing *f, const group *g, const vt_op *op) {
   if (!takes_producers(g) || spreads(f, op)) return false;
   if (op->code == VT_OP_CONCATENATE && g->kind != VT_KERNEL_LOOP) return false;
   if (!feeds_hero(f, g, op, 0)) return true;
-  return !is_dear(op) && !follows_product(f, op);
+  return !is_dear(op) && (widens(f, op) || !follows_product(f, op));
+}
+
+// The array that a reduction sums, or sums powers or products of.
+static const vt_value *summed(const vt_op *op) {
+  const vt_value *value = vt_kernel_source(op->operands[0]);
+  for (int steps = 0; steps < MOST_DEPTH && value->op && is_elementwise(value->op); steps++) {
+    const vt_value *from = vt_kernel_source(value->op->operands[0]);
+    if (elements(from) != elements(value)) break;
+    value = from;
+  }
+  return value;
+}
+
+// Whether the group reads another reduction over the same array: the two share a kernel, and what
+// follows both of them is one of its own.
+static bool has_sibling(const group *g, const vt_op *op) {
+  for (size_t i = 0; i < g->members.size; i++)
+    for (uint32_t k = 0; k < g->members.data[i]->operand_count; k++) {
+      const vt_op *other = vt_kernel_source(g->members.data[i]->operands[k])->op;
+      if (other && other != op && is_reduction(other) && summed(other) == summed(op)) return true;
+    }
+  return false;
 }
 
 // Whether the group can begin with this product or reduction.
@@ -349,7 +385,7 @@ static bool can_begin(const group *g, const vt_op *op) {
     return (g->kind == VT_KERNEL_LOOP || (g->kind == VT_KERNEL_REDUCE && is_reduction(g->hero))) &&
            g->elements == made;
   return is_reduction(op) && op->result_count == 1 && g->kind == VT_KERNEL_LOOP && !g->hero &&
-         g->elements == made;
+         g->elements == made && !has_sibling(g, op);
 }
 
 static void begin(fusing *f, const vt_op *op, int32_t at) {
@@ -405,10 +441,22 @@ static void store(fusing *f, const vt_op *op, const readers *r) {
     link_all(f, op, at);
 }
 
-// A conversion of what is an array anyway is made by each product that wants it; others are stored
-// as what they convert to.
-static bool converts_array(const vt_op *op) {
-  if (op->code != VT_OP_CONVERT) return false;
+// Bytes of the arrays that an operator is made from, as far as they are in memory anyway.
+static double made_from(const fusing *f, const vt_op *op, int depth) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    const vt_value *from = vt_kernel_source(op->operands[i]);
+    bool made = from->op && is_soft(from->op) && !place_of(from->op)->stored;
+    bytes += made && depth < MOST_DEPTH ? made_from(f, from->op, depth + 1) : bytes_of(f, from);
+  }
+  return bytes;
+}
+
+// A conversion of what is an array anyway is made by each product that wants it, and so is what
+// would be a larger array than those it is made from; others are stored as what they convert to.
+static bool converts_array(const fusing *f, const vt_op *op) {
+  if (op->code != VT_OP_CONVERT)
+    return held_for(f, op, 0) <= 0 && made_from(f, op, 0) < bytes_of(f, &op->results[0]);
   const vt_value *from = vt_kernel_source(op->operands[0]);
   return !from->op || !is_elementwise(from->op);
 }
@@ -418,7 +466,7 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   for (int32_t i = 0; i < r->count && all; i++)
     all = can_make(f, &f->groups.data[r->groups[i]], op);
   for (int32_t i = 0; i < r->count && all && r->count > 1; i++)
-    all = !is_elementwise(op) || converts_array(op) ||
+    all = !is_elementwise(op) || converts_array(f, op) ||
           !feeds_hero(f, &f->groups.data[r->groups[i]], op, 0);
   if (all && r->count > 1)
     all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
@@ -451,6 +499,7 @@ static void merge(fusing *f, int32_t from, int32_t to) {
   for (size_t i = 0; i < b->later.size; i++)
     vt_array_push_in(&f->scratch, &a->later, b->later.data[i]);
   if (b->order > a->order) a->order = b->order, a->root = b->root;
+  if (b->first < a->first) a->first = b->first;
   b->joined = to;
 }
 
@@ -667,7 +716,7 @@ static void raise_up(const fusing *f, int32_t *heap, int32_t at) {
 }
 
 // In the order of their last operators, as far as they do not wait for each other.
-static void list_kernels(fusing *f, vt_kernel_list *list) {
+static bool list_kernels(fusing *f, vt_kernel_list *list) {
   int32_t total = (int32_t)f->groups.size, ready = 0;
   int32_t *heap = VT_NEW_ARRAY(&f->scratch, int32_t, total + 1);
   for (int32_t i = 0; i < total; i++) {
@@ -696,7 +745,7 @@ static void list_kernels(fusing *f, vt_kernel_list *list) {
       raise_up(f, heap, ready++);
     }
   }
-  vt_assert(done == list->count);
+  return done == list->count;
 }
 
 static void prepare(fusing *f) {
@@ -727,10 +776,11 @@ static void prepare(fusing *f) {
     f->returned[vt_kernel_source(func->returns[i])->id] = true;
 }
 
-vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_arena *arena) {
-  fusing f = {.model = model, .arena = arena, .func = func};
-  vt_kernel_list *list = VT_NEW(arena, vt_kernel_list);
-  list->func = func;
+// errors: false, some kernels wait for each other
+static bool make(const vt_device_model *model, vt_func *func, vt_arena *arena, bool careful,
+                 vt_kernel_list *list) {
+  fusing f = {.model = model, .arena = arena, .func = func, .careful = careful};
+  *list = (vt_kernel_list){.func = func};
   prepare(&f);
   for (int32_t i = f.op_count; i-- > 0;)
     if (!is_nothing(f.ops[i])) decide(&f, f.ops[i]);
@@ -743,8 +793,17 @@ vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_
     take_in_sums(&f, i);
     give_sums(&f, i);
   }
-  list_kernels(&f, list);
+  bool listed = list_kernels(&f, list);
   for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
   vt_arena_free(&f.scratch);
+  return listed;
+}
+
+vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_arena *arena) {
+  vt_kernel_list *list = VT_NEW(arena, vt_kernel_list);
+  if (!make(model, func, arena, false, list)) {
+    bool listed = make(model, func, arena, true, list);
+    vt_assert(listed);
+  }
   return list;
 }

@@ -126,7 +126,7 @@ static void count_window(const vt_device_model *model, const vt_op *op, vector_w
   }
 }
 
-// A value that goes to all lanes of its row.
+// A value that goes to all lanes of its row, once for each that there is.
 static void count_broadcast(const vt_device_model *model, const vt_op *op, vector_work *w) {
   vt_type to = op->results[0].type, from = op->operands[0]->type;
   uint32_t count = 0;
@@ -135,7 +135,7 @@ static void count_broadcast(const vt_device_model *model, const vt_op *op, vecto
   int32_t minor = minor_of(model, to, 0);
   for (uint32_t i = 0; i < count; i++)
     if (dims[i] == minor && from.dims[i] > 1) return;
-  w->lanes += row_blocks(model, to);
+  w->lanes += fmin(row_blocks(model, to), ceil((double)vt_type_elements(from) / SUBLANES));
 }
 
 static void count_transpose(const vt_device_model *model, const vt_op *op, vector_work *w) {
