@@ -336,19 +336,19 @@ static void a_softmax_is_three_kernels(void **unused) {
                                       "<256xf3"                                                    \
                                       "2>) "                                                       \
                                       "->"                                                         \
-                                      " " IMAGES("f3"                                              \
-                                                 "2") "\n"                                         \
-                                                      "%y = stablehlo.multiply %f, %b : " IMAGES(  \
-                                                          "f32") "\n"                              \
-                                                                 "%z = stablehlo.convert %y : "    \
-                                                                 "(" IMAGES("f32") ") -> " IMAGES( \
-                                                                     "bf16") "\n"                  \
-                                                                             "return %z "          \
-                                                                             ": " IMAGES(          \
-                                                                                 "bf16") " } }\n"
+                                      " " IMAGES(                                                  \
+                                          "f3"                                                     \
+                                          "2") "\n"                                                \
+                                               "%y = stablehlo.multiply %f, %b : " IMAGES(         \
+                                                   "f32") "\n"                                     \
+                                                          "%z = stablehlo.convert %y : "           \
+                                                          "(" IMAGES("f32") ") -> " IMAGES(        \
+                                                              "bf16") "\n"                         \
+                                                                      "return %z "                 \
+                                                                      ": " IMAGES("bf16") " } }\n"
 
-// The convolution makes both sums of the batch norm on its way out, a small kernel what follows from
-// them, a third one scales: the array is written, read and written, and never as f32.
+// The convolution makes both sums of the batch norm on its way out, a small kernel what follows, a
+// third one scales: the array is written, read and written, and never as f32.
 static void a_batch_norm_reads_once(void **unused) {
   (void)unused;
   vt_slice v3 = slice_of("v3-8");

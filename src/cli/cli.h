@@ -25,6 +25,8 @@ int vt_cli_info(const vt_args *args);
 
 // The file of libvtpu.so, which holds this code.
 vt_status vt_cli_library(char out_path[PATH_MAX]) VT_CHECKED;
+// The Python of VTPU_PYTHON, else python3. From here on PYTHONPATH leads it to the package vtpu.
+vt_status vt_cli_python(const char **out_program) VT_CHECKED;
 // The slice that a name means; NULL = the default. errors NOT_FOUND, with similar names
 vt_status vt_cli_slice(const char *name, vt_slice *out_slice) VT_CHECKED;
 struct vt_prediction;

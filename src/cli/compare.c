@@ -27,9 +27,19 @@ static double usd_per_step(const candidate *c) {
   return vt_slice_usd_per_hour(&c->slice) * c->seconds / 3600;
 }
 
+// What the user says of a training: examples or tokens of one step, and of all of it; 0: nothing.
+typedef struct training {
+  int64_t examples;
+  double total;
+} training;
+
+static double steps_of(const training *t) {
+  return ceil(t->total / (double)t->examples);
+}
+
 // A step's price is what a million of them cost, or of the examples in them.
-static double million_usd(const candidate *c, int64_t examples) {
-  return 1e6 * usd_per_step(c) / (double)(examples ? examples : 1);
+static double million_usd(const candidate *c, const training *t) {
+  return 1e6 * usd_per_step(c) / (double)(t->examples ? t->examples : 1);
 }
 
 // ---- the figures --------------------------------------------------------------------------------
@@ -105,33 +115,36 @@ static const candidate *best(const candidate *all, size_t count, bool price) {
   return found;
 }
 
-static void print_line(const candidate *c, int64_t examples, bool fastest, bool cheapest) {
+static void print_line(const candidate *c, const training *t, bool fastest, bool cheapest) {
   char price[32] = "-", memory[64];
-  if (usd_per_step(c) > 0) snprintf(price, sizeof price, "%.4g", million_usd(c, examples));
+  if (usd_per_step(c) > 0) snprintf(price, sizeof price, "%.4g", million_usd(c, t));
   snprintf(memory, sizeof memory, "%s of %s", vt_cli_bytes(c->hbm),
            vt_cli_bytes((double)c->slice.chip->hbm_limit_bytes));
   printf("%-16s %8d %11s %6.1f %% %-7s %-26s %12s", c->slice.name, vt_slice_devices(&c->slice),
          vt_cli_seconds(c->seconds), 100 * c->mfu, c->bound, memory, price);
-  if (examples) printf(" %12s", vt_cli_count((double)examples / c->seconds, "/s"));
+  if (t->examples) printf(" %12s", vt_cli_count((double)t->examples / c->seconds, "/s"));
+  if (t->total > 0)
+    printf(" %9.3g h %12.4g", steps_of(t) * c->seconds / 3600, steps_of(t) * usd_per_step(c));
   printf("%s%s\n", fastest ? "  fastest" : "", cheapest ? "  cheapest" : "");
 }
 
-static void print_table(const candidate *all, size_t count, int64_t examples) {
+static void print_table(const candidate *all, size_t count, const training *t) {
   const candidate *fastest = best(all, count, false), *cheapest = best(all, count, true);
   if (fastest) printf("a step is %s\n", fastest->step);
-  printf("%-16s %8s %11s %8s %-7s %-26s %12s%s\n", "slice", "devices", "a step", "MFU", "bound",
-         "HBM of a device", examples ? "USD, 1e6 ex." : "USD, 1e6",
-         examples ? "     examples" : "");
+  if (t->total > 0) printf("the whole is %.4g steps\n", steps_of(t));
+  printf("%-16s %8s %11s %8s %-7s %-26s %12s%s%s\n", "slice", "devices", "a step", "MFU", "bound",
+         "HBM of a device", t->examples ? "USD, 1e6 ex." : "USD, 1e6",
+         t->examples ? "     examples" : "", t->total > 0 ? "   the whole   USD, whole" : "");
   for (size_t i = 0; i < count; i++) {
     const candidate *c = &all[i];
     if (*c->why)
       printf("%-16s %8d %s\n", c->slice.name, vt_slice_devices(&c->slice), c->why);
     else
-      print_line(c, examples, c == fastest, c == cheapest);
+      print_line(c, t, c == fastest, c == cheapest);
   }
 }
 
-static void print_json(const candidate *all, size_t count, int64_t examples) {
+static void print_json(const candidate *all, size_t count, const training *t) {
   json_t *list = json_array();
   for (size_t i = 0; i < count; i++) {
     const candidate *c = &all[i];
@@ -143,8 +156,12 @@ static void print_json(const candidate *all, size_t count, int64_t examples) {
                             c->seconds, "mfu", c->mfu, "bound", c->bound, "hbm_peak_bytes", c->hbm,
                             "usd", usd_per_step(c), "energy_j", c->joules);
     json_object_update(row, more);
-    if (examples && !*c->why)
-      json_object_set_new(row, "examples_per_second", json_real((double)examples / c->seconds));
+    if (t->examples && !*c->why)
+      json_object_set_new(row, "examples_per_second", json_real((double)t->examples / c->seconds));
+    if (t->total > 0 && !*c->why) {
+      json_object_set_new(row, "total_seconds", json_real(steps_of(t) * c->seconds));
+      json_object_set_new(row, "total_usd", json_real(steps_of(t) * usd_per_step(c)));
+    }
     json_decref(more);
     json_array_append_new(list, row);
   }
@@ -171,13 +188,32 @@ static vt_status read_types(const char *text, candidate *all, size_t *out_count)
   return *out_count ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "-t: no slice is named");
 }
 
+// 1200000, 1.2M, 15T.
+static vt_status read_training(const vt_args *args, training *out) {
+  static const char units[] = "KMBT";
+  const char *text = vt_args_text(args, "total");
+  *out = (training){.examples = vt_args_number(args, "examples", 0)};
+  if (!text) return VT_OK;
+  char *end;
+  out->total = strtod(text, &end);
+  const char *unit = *end ? strchr(units, *end == 'G' ? 'B' : *end) : NULL;
+  if (unit) out->total *= pow(1000, (double)(unit - units + 1)), end++;
+  if (*end || !(out->total > 0) || !isfinite(out->total))
+    return vt_error(VT_INVALID_ARGUMENT, "--total %s: want a number such as 1200000, 1.2M or 15T",
+                    text);
+  if (!out->examples)
+    return vt_error(VT_INVALID_ARGUMENT, "--total needs --examples, those of one step");
+  return VT_OK;
+}
+
 int vt_cli_compare(const vt_args *args) {
   static candidate all[MOST_TYPES];
   size_t count = 0;
   const char *types = vt_args_text(args, "slices");
-  int64_t examples = vt_args_number(args, "examples", 0);
-  vt_status st = VT_OK;
-  if (!types) st = vt_error(VT_INVALID_ARGUMENT, "name the slices: -t v3-8,v4-8,v5litepod-8,v6e-8");
+  training t;
+  vt_status st = read_training(args, &t);
+  if (!st && !types)
+    st = vt_error(VT_INVALID_ARGUMENT, "name the slices: -t v3-8,v4-8,v5litepod-8,v6e-8");
   if (!st && (args->words.size > 0) == (args->rest_count > 0))
     st = vt_error(VT_INVALID_ARGUMENT, "name a file, or a program: vtpu compare -t v3-8,v4-8 -- "
                                        "python3 train.py");
@@ -196,8 +232,8 @@ int vt_cli_compare(const vt_args *args) {
       predict_file(args->words.data[0], &all[i]);
   }
   if (vt_args_on(args, "json"))
-    print_json(all, count, examples);
+    print_json(all, count, &t);
   else
-    print_table(all, count, examples);
+    print_table(all, count, &t);
   return best(all, count, false) ? 0 : 1;
 }

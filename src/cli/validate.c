@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
-#include "runtime/validate.h"
+#include "cli/validate.h"
 
 // Of the rows of one group or chip; relative to what was published.
 typedef struct summary {
@@ -69,10 +68,10 @@ static void print_table(const vt_validation *rows, uint32_t count) {
   const char *group = "";
   for (uint32_t i = 0; i < count; i++) {
     if (strcmp(group, rows[i].group) != 0)
-      printf("%s%-12s %-32s %11s %11s  error     source\n", i ? "\n" : "", "slice", rows[i].group,
+      printf("%s%-17s %-32s %11s %11s  error     source\n", i ? "\n" : "", "slice", rows[i].group,
              "published", "predicted");
     group = rows[i].group;
-    printf("%-12s %-32s %11s %11s %+5.1f %%  %c %s\n", rows[i].slice, rows[i].program,
+    printf("%-17s %-32s %11s %11s %+5.1f %%  %c %s\n", rows[i].slice, rows[i].program,
            vt_cli_seconds(rows[i].published), vt_cli_seconds(rows[i].predicted),
            100 * error_of(&rows[i]), rows[i].fitted ? 'f' : ' ', rows[i].source);
   }
@@ -116,15 +115,34 @@ static void print_json(const vt_validation *rows, uint32_t count) {
   json_decref(all);
 }
 
+// Those whose group, slice and program, in this order, have the text in them.
+static void keep_only(vt_arena *arena, vt_validations *rows, const char *only) {
+  size_t kept = 0;
+  for (size_t i = 0; i < rows->size; i++) {
+    const vt_validation *r = &rows->data[i];
+    if (strstr(vt_arena_printf(arena, "%s %s %s", r->group, r->slice, r->program), only))
+      rows->data[kept++] = *r;
+  }
+  rows->size = kept;
+}
+
 int vt_cli_validate(const vt_args *args) {
   vt_arena arena = {0};
-  vt_validation *rows;
-  uint32_t count;
-  vt_status st = vt_validate(&arena, &rows, &count);
+  vt_validations rows = {0};
+  const char *only = vt_args_text(args, "only");
+  uint32_t count = 0;
+  vt_status st = vt_validate(&arena, &rows.data, &count);
+  rows.size = rows.capacity = count;
+  if (!st && only) keep_only(&arena, &rows, only);
+  if (!st && vt_args_on(args, "steps")) st = vt_cli_validate_steps(only ? only : "", &arena, &rows);
+  if (!st && !rows.size)
+    st = vt_error(VT_NOT_FOUND, "no group, slice or program has \"%s\" in it", only);
   if (!st && vt_args_on(args, "json"))
-    print_json(rows, count);
+    print_json(rows.data, (uint32_t)rows.size);
   else if (!st)
-    print_table(rows, count);
+    print_table(rows.data, (uint32_t)rows.size);
+  if (!st && !vt_args_on(args, "json") && !vt_args_on(args, "steps") && !only)
+    printf("\ntraining steps and convolution nets, which JAX writes: vtpu validate --steps\n");
   vt_arena_free(&arena);
   return st ? vt_cli_fail("validate", st) : 0;
 }

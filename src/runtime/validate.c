@@ -108,21 +108,27 @@ static const row rows[] = {
 
 static const double host_call = 115e-6; // of a compiled program, and the wait for its result
 
-static vt_status predict(const row *r, double *out_seconds) {
+vt_status vt_validate_program(vt_bytes program, const char *slice_name, double *out_seconds) {
   vt_slice slice;
   vt_prediction prediction;
-  vt_text text = {0};
   vt_arena arena = {0};
-  VT_TRY(vt_slice_from_name(r->slice, &slice));
-  vt_published_program(&text, r->kind, r->sizes);
-  const char *program = vt_text_string(&text);
-  vt_status st = vt_predict((vt_bytes){(const uint8_t *)program, strlen(program)}, &slice, &arena,
-                            &prediction);
+  VT_TRY(vt_slice_from_name(slice_name, &slice));
+  vt_status st = vt_predict(program, &slice, &arena, &prediction);
   if (!st) {
-    *out_seconds = prediction.timing.seconds + (r->host ? host_call : 0);
+    *out_seconds = prediction.timing.seconds;
     vt_prediction_free(&prediction);
   }
   vt_arena_free(&arena);
+  return st;
+}
+
+static vt_status predict(const row *r, double *out_seconds) {
+  vt_text text = {0};
+  vt_published_program(&text, r->kind, r->sizes);
+  const char *program = vt_text_string(&text);
+  vt_status st = vt_validate_program((vt_bytes){(const uint8_t *)program, strlen(program)},
+                                     r->slice, out_seconds);
+  if (!st && r->host) *out_seconds += host_call;
   vt_text_free(&text);
   return vt_status_wrap(st, "%s on %s", r->text, r->slice);
 }

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -31,8 +32,8 @@ x.block_until_ready()
 """
 
 
-def vtpu(*words):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "VTPU_", "JAX_"))}
+def vtpu(*words, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "VTPU_", "JAX_"))} | more
     return subprocess.run([VTPU, *map(str, words)], env=env, capture_output=True, text=True, timeout=300)
 
 
@@ -377,6 +378,17 @@ def test_a_program_is_compared_by_running_it(tpu_only):
     assert v5e["fits"] and v6e["fits"] and v6e["seconds"] < v5e["seconds"]
 
 
+def test_a_whole_training_is_its_steps(step):
+    words = ("compare", "-t", "v5litepod-8,v6e-8", step, "--json", "--examples", 4096)
+    for row in json.loads(vtpu(*words, "--total", "4.1M").stdout):
+        steps = math.ceil(4.1e6 / 4096)
+        assert row["total_seconds"] == pytest.approx(steps * row["seconds"])
+        assert row["total_usd"] == pytest.approx(steps * row["usd"])
+    assert "USD, whole" in vtpu(*words[:-3], "--examples", 4096, "--total", "1G").stdout
+    assert "want a number such as" in vtpu(*words, "--total", "15 tokens").stderr
+    assert "needs --examples" in vtpu("compare", "-t", "v6e-8", step, "--total", "15T").stderr
+
+
 def test_slices_are_listed(tpu_only):
     rows = json.loads(vtpu("slices", "--json").stdout)
     names = {row["accelerator_type"]: row for row in rows}
@@ -415,11 +427,17 @@ def test_the_profile_is_one_that_jax_reads(step, tmp_path):
     assert vtpu("predict", step, step, "-t", "v3-8", "--xspace", path).returncode != 0
 
 
-def test_training_steps_are_near_what_was_published(tpu_only):
-    said = subprocess.run([sys.executable, pathlib.Path(__file__).parent / "published_steps.py", VTPU, "v4-22B", "v5e-32B",
-                           "v6e-70B"], check=True, capture_output=True, text=True).stdout
-    errors = [json.loads(line)["error"] for line in said.splitlines()]
-    assert len(errors) == 3 and max(map(abs, errors)) < 0.12, said
+@pytest.mark.parametrize("only, bar", [("convolution nets v3-32", 0.15), ("training steps v4-128 22B", 0.12),
+                                       ("training steps v5litepod-256 32B", 0.15), ("training steps v6e-256 Llama", 0.12)])
+def test_training_steps_are_near_what_was_published(tpu_only, only, bar):
+    said = json.loads(vtpu("validate", "--steps", "--only", only, "--json", VTPU_PYTHON=sys.executable).stdout)
+    assert said["rows"] and all(abs(row["error"]) < bar for row in said["rows"]), said
+
+
+def test_training_steps_need_a_python_with_jax(tpu_only):
+    refused = vtpu("validate", "--steps", "--only", "resnet", VTPU_PYTHON="/usr/bin/python3")
+    assert refused.returncode == 1 and ("pip install jax" in refused.stderr or "steps could not be written" in refused.stderr)
+    assert "no group, slice or program has" in vtpu("validate", "--only", "abacus").stderr
 
 
 PALLAS_PRODUCT = """
