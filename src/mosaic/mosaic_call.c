@@ -233,11 +233,13 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
   uint32_t fixed = k->dynamic_count + k->prefetch_count;
   for (uint32_t i = k->window_count; i-- > 0;) {
     vt_mwindow_state *w = &m->windows[i];
+    vt_mtype type = k->body->block->args[k->grid_rank + k->prefetch_count + i].type;
     w->is_output = i >= a->input_count;
     if (w->is_output) {
       vt_tensor result = out[i - a->input_count];
       if (!m->later && !m->outer_end) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
+      w->outside.type.semaphore = type.semaphore;
       if (m->check && !m->later) vt_mcheck_fill(m->check, &w->outside, false);
     } else if (a->alias_of[i] >= 0) {
       vt_tensor operand = in[fixed + i];
@@ -246,14 +248,14 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
       if (!m->later && is_narrow_unsigned(operand.type)) sign_extend(&w->outside);
     } else {
       VT_TRY(borrow(&w->outside, in[fixed + i], true));
+      w->outside.type.semaphore = type.semaphore;
     }
     vt_marray *inside = &m->arrays[k->prefetch_count + i];
     if (k->windows[i].whole) {
       *inside = w->outside;
       w->outside.release = NULL;
     } else {
-      VT_TRY(own_memory(m, inside, k->body->block->args[k->grid_rank + k->prefetch_count + i].type,
-                        used));
+      VT_TRY(own_memory(m, inside, type, used));
       w->block_memory = inside->data;
     }
   }

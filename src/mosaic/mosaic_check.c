@@ -448,7 +448,7 @@ static void find_mark(void *user, int64_t element) {
 vt_status vt_mcheck_result(vt_mmachine *m, const vt_mview *view, uint32_t result) {
   vt_dtype dtype = view->array->type.dtype;
   marks f = {view, -1};
-  if (!m->check) return VT_OK;
+  if (!m->check || view->array->type.semaphore) return VT_OK;
   if (dtype == VT_F32 || dtype == VT_BF16) vt_mview_each(view, find_mark, &f);
   if (f.first < 0) return compare_result(m, view, result);
   vt_text text = {0};
@@ -466,12 +466,21 @@ vt_status vt_mcheck_result(vt_mmachine *m, const vt_mview *view, uint32_t result
   return st;
 }
 
+// A semaphore that is an operand or a result: a later kernel waits for it.
+static bool is_handed_on(const vt_mmachine *m, const vt_mview *semaphore) {
+  return semaphore->array - m->arrays < m->kernel->prefetch_count + m->kernel->window_count;
+}
+
 vt_status vt_mcheck_end(vt_mmachine *m) {
   vt_mcheck *c = m->check;
-  for (uint32_t i = 0; c && i < c->copy_count; i++)
-    if (c->copies[i].open && c->copies[i].from == m)
+  for (uint32_t i = 0; c && i < c->copy_count; i++) {
+    const copy *p = &c->copies[i];
+    if (!p->open || p->from != m) continue;
+    if (!is_handed_on(p->to, &p->at))
       return vt_mcheck_place(
-          m, vt_mop_error(c->copies[i].op, VT_FAILED_PRECONDITION, "the copy is never waited for"));
+          m, vt_mop_error(p->op, VT_FAILED_PRECONDITION, "the copy is never waited for"));
+    VT_TRY(run_copy(c, i));
+  }
   return VT_OK;
 }
 

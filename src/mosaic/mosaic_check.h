@@ -54,7 +54,8 @@ void vt_mcheck_waited(vt_mmachine *m, const vt_mview *semaphore);
 // The part of a result that is final. errors FAILED_PRECONDITION: it holds marked memory, or what
 // the first run did not put there
 vt_status vt_mcheck_result(vt_mmachine *m, const vt_mview *view, uint32_t result) VT_CHECKED;
-// The kernel has ended. errors FAILED_PRECONDITION: a copy was never waited for
+// The kernel has ended: copies that a later kernel waits for run.
+// errors FAILED_PRECONDITION: a copy was never waited for
 vt_status vt_mcheck_end(vt_mmachine *m) VT_CHECKED;
 // The op that last gave the semaphore something; NULL when unknown.
 const vt_mop *vt_mcheck_giver(const vt_mmachine *m, const vt_marray *array, int64_t number);

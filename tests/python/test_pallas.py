@@ -382,7 +382,9 @@ def test_what_the_chip_refuses():
         call(jnp.ones((32, 128), jnp.int8))
 
 
-def test_semaphores_between_kernels():
+@pytest.mark.parametrize("check", ["", "1"])
+def test_semaphores_between_kernels(check, monkeypatch):
+    monkeypatch.setenv("VTPU_PALLAS_CHECK", check)
     def start(x, y, semaphore):
         pltpu.make_async_copy(x, y, semaphore).start()
 
