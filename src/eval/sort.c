@@ -93,29 +93,45 @@ static bool float_code(uint64_t x, int bits, bool total, uint64_t *out) {
   return true;
 }
 
-// Maps keys to integers of the same order. False when a NaN leaves them without an order.
+// The codes of f32 keys; a NaN without a total order gets any.
+static bool f32_codes(bool total, int64_t n, const float *data, uint64_t *codes) {
+  uint32_t nan = 0, flip = 0x80000000u;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t x = vt_f32_bits(data[i]), magnitude = x & 0x7fffffffu;
+    nan |= magnitude > 0x7f800000u;
+    if (!total && !magnitude) x = 0;
+    codes[i] = x ^ (x & flip ? 0xffffffffu : flip);
+  }
+  return total || !nan;
+}
+
+// Maps keys to integers of the same order, below 2^32 where the type has no more bits. False when a
+// NaN leaves them without an order.
 static bool order_codes(const sort_key *key, vt_dtype dtype, int64_t n, const void *data,
                         uint64_t *codes) {
   bool total = vt_attr_i64_or(key->compare, VT_ATTR_COMPARE_TYPE, 0) == VT_CMPTYPE_TOTALORDER;
   vt_dtype_kind kind = vt_dtype_kind_of(dtype);
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t code;
-    if (dtype == VT_F64) {
-      if (!float_code(vt_f64_bits(((const double *)data)[i]), 64, total, &code)) return false;
-    } else if (kind == VT_KIND_FLOAT) {
-      // f32 holds every smaller float exactly, in the same order; a NaN's sign survives.
-      float x;
-      if (dtype == VT_F32)
-        x = ((const float *)data)[i];
-      else
+  if (dtype == VT_F32) {
+    if (!f32_codes(total, n, data, codes)) return false;
+  } else if (dtype == VT_S32) {
+    for (int64_t i = 0; i < n; i++) codes[i] = (uint32_t)((const int32_t *)data)[i] ^ 0x80000000u;
+  } else {
+    for (int64_t i = 0; i < n; i++) {
+      if (dtype == VT_F64) {
+        if (!float_code(vt_f64_bits(((const double *)data)[i]), 64, total, &codes[i])) return false;
+      } else if (kind == VT_KIND_FLOAT) {
+        float x; // f32 holds every smaller float exactly, in the same order; a NaN's sign survives
         vt_float_widen(dtype, 1, (const char *)data + i * (int64_t)vt_dtype_bytes(dtype), &x);
-      if (!float_code(vt_f32_bits(x), 32, total, &code)) return false;
-    } else {
-      code = (uint64_t)vt_int_load(dtype, data, i);
-      if (kind == VT_KIND_SIGNED) code ^= (uint64_t)1 << 63;
+        if (!float_code(vt_f32_bits(x), 32, total, &codes[i])) return false;
+      } else {
+        bool wide = vt_dtype_get(dtype)->bits > 32;
+        uint64_t sign = kind == VT_KIND_SIGNED ? (uint64_t)1 << (wide ? 63 : 31) : 0;
+        codes[i] = (uint64_t)vt_int_load(dtype, data, i) + sign;
+      }
     }
-    codes[i] = key->descending ? ~code : code;
   }
+  if (key->descending)
+    for (int64_t i = 0; i < n; i++) codes[i] = ~codes[i];
   return true;
 }
 
@@ -123,6 +139,40 @@ typedef struct coded {
   uint64_t code;
   int64_t index;
 } coded;
+
+// Turns counts into where each digit's elements start.
+static void place_digits(uint32_t *counts) {
+  uint32_t start = 0;
+  for (int d = 0; d < 256; d++) {
+    uint32_t count = counts[d];
+    counts[d] = start;
+    start += count;
+  }
+}
+
+// The same where codes differ in their lower halves only: code and index share a word. More places
+// than a byte names would be too many for the caches and the page tables. What all digits hold is
+// counted in the first pass.
+static void sort_by_half(int64_t n, const uint64_t *codes, int64_t *order, uint32_t differ,
+                         uint64_t *words) {
+  uint32_t counts[4][256] = {{0}};
+  int low = __builtin_ctz(differ), count = (39 - __builtin_clz(differ) - low) / 8;
+  uint64_t *from = words, *to = words + n;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t code = (uint32_t)codes[order[i]], rest = code >> low;
+    from[i] = (uint64_t)code << 32 | (uint32_t)order[i];
+    for (int d = 0; d < 4; d++) counts[d][rest >> 8 * d & 255]++;
+  }
+  for (int d = 0; d < count; d++) {
+    int shift = 32 + low + 8 * d;
+    place_digits(counts[d]);
+    for (int64_t i = 0; i < n; i++) to[counts[d][from[i] >> shift & 255]++] = from[i];
+    uint64_t *swap = from;
+    from = to;
+    to = swap;
+  }
+  for (int64_t i = 0; i < n; i++) order[i] = (int64_t)(uint32_t)from[i];
+}
 
 // Stable sort of `order` by codes[order[i]]: radix, skipping bytes that all codes share. `pairs`
 // has room for 2n.
@@ -137,10 +187,13 @@ static void sort_by_code(int64_t n, const uint64_t *codes, int64_t *order, coded
   }
   coded *from = pairs, *to = pairs + n;
   uint64_t differ = 0;
-  for (int64_t i = 0; i < n; i++) {
-    from[i] = (coded){codes[order[i]], order[i]};
-    differ |= codes[i] ^ codes[0];
+  for (int64_t i = 0; i < n; i++) differ |= codes[i] ^ codes[0];
+  if (!differ) return;
+  if (differ <= UINT32_MAX && n <= INT32_MAX) {
+    sort_by_half(n, codes, order, (uint32_t)differ, (uint64_t *)(void *)pairs);
+    return;
   }
+  for (int64_t i = 0; i < n; i++) from[i] = (coded){codes[order[i]], order[i]};
   for (int shift = 0; shift < 64; shift += 8) {
     if (!(differ >> shift & 0xff)) continue;
     int64_t starts[257] = {0};
