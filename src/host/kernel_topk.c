@@ -10,7 +10,7 @@
 #include "host/kernel_move.h"
 
 // A line is split into parts of about this length; a part must be longer than the list it keeps.
-enum { PART = 64 << 10, BLOCK = 256, LEAST_SHARE = 8, MOST_ARRAYS = 4, FEW = 128 };
+enum { PART = 64 << 10, BLOCK = 256, GROUP = 16, LEAST_SHARE = 8, MOST_ARRAYS = 4, FEW = 128 };
 
 typedef struct candidate {
   int64_t key, place;
@@ -73,10 +73,14 @@ VT_ANY_CPU static void read_keys(vt_dtype dtype, const void *data, int64_t at, i
   }
 }
 
-VT_ANY_CPU static bool any_above(int64_t n, const int64_t *keys, int64_t least) {
-  int64_t below = -1; // all bits, as long as none is above
-  for (int64_t i = 0; i < n; i++) below &= keys[i] > least ? 0 : -1;
-  return !below;
+// The first group from `at` on with a key above, or that is not whole.
+VT_ANY_CPU static int64_t next_group(int64_t at, int64_t n, const int64_t *keys, int64_t least) {
+  for (; at + GROUP <= n; at += GROUP) {
+    int64_t below = -1; // all bits, as long as none is above
+    for (int64_t i = 0; i < GROUP; i++) below &= keys[at + i] > least ? 0 : -1;
+    if (!below) break;
+  }
+  return at;
 }
 
 static int by_key(const void *a, const void *b) {
@@ -114,6 +118,17 @@ static inline void offer(keeper *best, int64_t key, int64_t place) {
   if (best->count == best->k) best->least = list[best->k - 1].key;
 }
 
+// Which ones get in is found without branches, which nothing could predict.
+static void offer_group(keeper *best, int64_t n, const int64_t *keys, int64_t at) {
+  int64_t in[GROUP], count = 0, least = best->least;
+  bool all = best->count < best->k;
+  for (int64_t i = 0; i < n; i++) {
+    in[count] = i;
+    count += all | (keys[i] > least);
+  }
+  for (int64_t i = 0; i < count; i++) offer(best, keys[in[i]], at + in[i]);
+}
+
 static void find_part(const topk_plan *plan, const void *data, int64_t line, int64_t part,
                       keeper *best) {
   int64_t end = part == plan->parts - 1 ? plan->n : (part + 1) * plan->part;
@@ -121,8 +136,10 @@ static void find_part(const topk_plan *plan, const void *data, int64_t line, int
   for (int64_t at = part * plan->part; at < end; at += BLOCK) {
     int64_t n = end - at < BLOCK ? end - at : BLOCK;
     read_keys(plan->dtype, data, line * plan->n + at, n, plan->ascending ? -1 : 0, keys);
-    if (best->count >= best->k && !any_above(n, keys, best->least)) continue;
-    for (int64_t i = 0; i < n; i++) offer(best, keys[i], at + i);
+    for (int64_t i = 0; i < n; i += GROUP) {
+      if (best->count >= best->k) i = next_group(i, n, keys, best->least);
+      offer_group(best, n - i < GROUP ? n - i : GROUP, keys + i, at + i);
+    }
   }
   prune(best);
 }
