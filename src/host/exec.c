@@ -75,9 +75,9 @@ static bool eval_in_place_ok(const vt_step *step, uint32_t output, uint32_t inpu
 }
 
 vt_status vt_step_eval(vt_plan *plan, vt_step *step) {
-  (void)plan;
   if (!vt_eval_supports(step->op)) return vt_step_refuse(step, "not supported");
-  step->run = run_eval;
+  bool alone = plan->program->small || plan->program->options.evaluator_only;
+  if (alone || !vt_step_elements(step)) step->run = run_eval;
   step->runner = "evaluator";
   step->in_place_ok = eval_in_place_ok;
   return VT_OK;

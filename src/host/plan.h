@@ -192,6 +192,7 @@ void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_v
 // The constructors fill run, body, scratch and in_place_ok of a step whose op, inputs and outputs
 // are set.
 vt_status vt_step_eval(vt_plan *plan, vt_step *step) VT_CHECKED; // exec.c
+bool vt_step_elements(vt_step *step); // exec_elements.c: sets only how it runs
 void vt_step_copy(vt_step *step);
 vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
                          const vt_group *group) VT_CHECKED; // exec_kernel.c

@@ -532,6 +532,34 @@ static void collectives_go_on_beside_other_steps(void **state) {
   vt_program_destroy(program);
 }
 
+// The team's threads take pieces of complex numbers, of which the last is short; a predicate of one
+// element goes with all of them.
+static void complex_elements_are_shared(void **state) {
+  (void)state;
+  enum { COUNT = 40001 };
+  float *in[2], *out[2];
+  for (int i = 0; i < 2; i++) in[i] = vt_host_alloc(8 * COUNT), out[i] = vt_host_alloc(4 * COUNT);
+  for (int i = 0; i < 2 * COUNT; i++) in[0][i] = (float)(i % 97), in[1][i] = (float)(i % 89) - 44;
+  for (int alone = 0; alone < 2; alone++) {
+    vt_module *module = new_module();
+    vt_func *func = module->main;
+    vt_value *which = vt_func_add_param(func, scalar(VT_PRED));
+    vt_value *x = vt_func_add_param(func, vector(module, VT_C64, COUNT));
+    vt_value *y = vt_func_add_param(func, vector(module, VT_C64, COUNT));
+    vt_value *choice[] = {which, build(func, VT_OP_MULTIPLY, x->type, x, y), x};
+    vt_value *chosen = vt_build(func, NULL, VT_OP_SELECT, NULL, x->type, 3, choice);
+    returns1(func, build(func, VT_OP_ABS, vector(module, VT_F32, COUNT), chosen, NULL));
+    vt_host_options options = {.device_count = 1, .evaluator_only = alone, .compile_all = !alone};
+    vt_program *program = NULL;
+    vt_status st = vt_host_compile(module, &options, &program);
+    if (st) fail_msg("%s", vt_status_message(st));
+    run_ok(program, (void *[]){&(uint8_t){1}, in[0], in[1]}, (void *[]){out[alone]});
+    vt_program_destroy(program);
+  }
+  assert_memory_equal(out[0], out[1], 4 * COUNT);
+  for (int i = 0; i < 2; i++) vt_host_free(in[i]), vt_host_free(out[i]);
+}
+
 static void pool_reuses_blocks(void **state) {
   (void)state;
   for (int64_t bytes = 0; bytes < (int64_t)10 << 20; bytes = bytes * 3 + 1) {
@@ -557,6 +585,7 @@ int main(void) {
       cmocka_unit_test(manual_regions_run_in_lockstep),
       cmocka_unit_test(diverging_collectives_are_an_error),
       cmocka_unit_test(collectives_go_on_beside_other_steps),
+      cmocka_unit_test(complex_elements_are_shared),
       cmocka_unit_test(pool_reuses_blocks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
