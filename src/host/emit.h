@@ -61,6 +61,8 @@ struct vt_code_source {
 // whether rows are short enough for buffers; the maximum number of buffers in a nest.
 enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
+// About how long the elements of one place of its space take one thread.
+int64_t vt_nest_picoseconds(const vt_nest *nest);
 int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, uint32_t operand,
                      bool *out_only);
 int32_t vt_nest_scatter(const vt_nest *nest);
@@ -127,7 +129,8 @@ typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
 
 // emit_math.c
 vt_emit_fn vt_emit_float_remainder;
-bool vt_emit_has_lanes(const vt_op *op); // the evaluator has a loop for these types
+bool vt_emit_has_lanes(const vt_op *op);       // the evaluator has a loop for these types
+bool vt_emit_calls_evaluator(const vt_op *op); // generated code calls it
 // What generated code calls, for the linker; returns how many there are (out may be NULL).
 typedef struct vt_runtime_symbol {
   char name[48];

@@ -292,6 +292,12 @@ LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *oper
 
 // ---- Support.
 
+bool vt_emit_calls_evaluator(const vt_op *op) {
+  bool function = vt_op_info_get(op->code)->cost > VT_COST_CHEAP && op->code != VT_OP_DIVIDE &&
+                  op->code != VT_OP_SQRT && op->code != VT_OP_RSQRT;
+  return emitters[op->code] == vt_emit_op_lanes || (type_of(op) == VT_F64 && function);
+}
+
 static bool has_code(vt_dtype dtype) {
   switch (dtype) {
   case VT_PRED:

@@ -28,7 +28,7 @@ typedef struct vt_group {
   vt_value **inputs;
   uint32_t output_count;
   vt_value **outputs;  // values that later groups or the function's returns need, each once
-  int64_t work;        // elements times ops: an estimate for tier and thread decisions
+  int64_t work;        // elements times ops: an estimate of what code for it is worth
   vt_nest *nest;       // loop groups; NULL for one-op groups
   const vt_loop *loop; // a while compiled to one function, no other field is set; else NULL
   const vt_code_source *source; // a function of someone else, no other field is set; else NULL

@@ -17,7 +17,9 @@
 #include "host/kernel_reduce.h"
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
-static const int64_t PARALLEL_WORK = 32 << 10; // element-ops from which waking the team pays off
+// Picoseconds from which waking the team pays off, which costs 10 to 15 us, and of a task that is
+// worth fetching.
+static const int64_t PARALLEL_TIME = 40 * 1000000, TASK_TIME = 8 * 1000000;
 
 typedef struct accumulator {
   uint32_t output;
@@ -100,10 +102,12 @@ static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest,
   }
 }
 
-// Splits rows x columns into tasks of about TASK_ELEMENTS elements.
-static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
-  int64_t total = k->rows * k->columns;
-  int64_t want = max64(TASK_ELEMENTS, total / MAX_TASKS);
+// Splits rows x columns into tasks of about TASK_ELEMENTS elements; of fewer where each takes long
+// and none is added to another's.
+static void cut_tasks(vt_kernel *k, const vt_nest *nest) {
+  int64_t total = k->rows * k->columns, each = vt_nest_picoseconds(nest);
+  int64_t most = k->accumulator_count ? TASK_ELEMENTS : max64(TASK_TIME / each, 64);
+  int64_t want = max64(min64(TASK_ELEMENTS, most), total / MAX_TASKS);
   bool whole_rows = false, columns_only = k->accumulator_count > 0;
   for (uint32_t i = 0; i < nest->node_count; i++)
     if (nest->nodes[i].kind == VT_NODE_REDUCE && !nest->nodes[i].accumulated) whole_rows = true;
@@ -132,7 +136,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, int64_t work) {
   k->row_tiles = (k->rows + k->row_tile - 1) / k->row_tile;
   k->column_tiles = (k->columns + k->column_tile - 1) / k->column_tile;
   k->block_count = nest->atom_count == 1 ? k->column_tiles : k->row_tiles;
-  k->parallel = k->row_tiles * k->column_tiles > 1 && work >= PARALLEL_WORK;
+  k->parallel = k->row_tiles * k->column_tiles > 1 && total >= PARALLEL_TIME / each;
 }
 
 // The updates of a scatter are one task, in their order.
@@ -156,7 +160,7 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   for (int32_t a = 0; a < nest->atom_count - 1; a++) k->rows *= nest->atoms[a];
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, k->output_count);
   add_accumulators(arena, k, nest, offsets);
-  cut_tasks(k, nest, group->work);
+  cut_tasks(k, nest);
   k->dims = VT_NEW_ARRAY(arena, int64_t, vt_nest_dims(nest, offsets, NULL));
   vt_nest_dims(nest, offsets, k->dims);
   for (uint32_t i = 0; i < nest->node_count; i++) {
