@@ -269,14 +269,19 @@ static vt_tensor magnitudes(judge *j, vt_tensor x, bool *out_fine, bool *out_fin
     return t;
   }
   vt_dtype part = part_of(x.type.dtype);
-  bool complex = vt_dtype_is_complex(x.type.dtype);
-  for (int64_t i = 0; i < parts_of(x.type); i++) {
-    double a = fabs(vt_number_load(part, x.data, i));
-    double other = complex ? fabs(vt_number_load(part, x.data, i ^ 1)) : 0;
-    a = isfinite(a) && isfinite(other) ? fmin(a + other, most_of(part)) : a + other;
-    if (!isfinite(a)) a = 0, *out_fine = *out_finite = false;
+  int64_t width = vt_dtype_is_complex(x.type.dtype) ? 2 : 1;
+  for (int64_t i = 0; i < parts_of(x.type); i += width) {
+    double a = 0;
+    for (int64_t k = 0; k < width; k++) {
+      double size = fabs(vt_number_load(part, x.data, i + k));
+      if (isfinite(size))
+        a += size;
+      else
+        *out_fine = *out_finite = false;
+    }
+    a = fmin(a, most_of(part));
     if (a * 4 != floor(a * 4)) *out_fine = false;
-    vt_number_store(part, t.data, i, a);
+    for (int64_t k = 0; k < width; k++) vt_number_store(part, t.data, i + k, a);
   }
   return t;
 }
