@@ -19,7 +19,7 @@
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
 // Picoseconds from which waking the team pays off, which costs 10 to 15 us, and of a task that is
 // worth fetching.
-static const int64_t PARALLEL_TIME = 40 * 1000000, TASK_TIME = 8 * 1000000;
+static const int64_t PARALLEL_TIME = 64 * 1000000, TASK_TIME = 8 * 1000000;
 
 typedef struct accumulator {
   uint32_t output;
