@@ -4,9 +4,9 @@
 // The right side is laid out in panels of 16 columns, each row of a panel next to the one before;
 // the left side in blocks of up to six rows, each of their columns next to the one before, K cut
 // into depths of which a panel's part stays in the first cache. A task is some panels times some
-// blocks of rows; sums of a depth are added to those of the depths before. Where the right side's
-// numbers are bf16 and few rows read it, panels are bf16: half of what is read from memory, and the
-// same result.
+// blocks of rows; the sums of a depth are added to those of the depths before, in turn. Where the
+// right side's numbers are bf16 and few rows read it, panels are bf16: half of what is read from
+// memory, and the same result.
 #include <omp.h>
 #include <string.h>
 

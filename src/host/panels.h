@@ -12,7 +12,7 @@ typedef struct vt_panels {
   int64_t m, n, k;
   int64_t lhs_row, lhs_column, rhs_row, rhs_column, out_row;
   bool bias;
-  bool adds; // to what `out` holds: sums go on from there
+  bool adds; // to what `out` holds
   bool kept; // the right side is laid out once for many runs
   bool bf16; // the right side holds numbers of bf16
   // Set by vt_panels_prepare.

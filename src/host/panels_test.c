@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // panels_test.c - products of panels.c against sums in f64: rows and columns that fill no block or
 // panel, several depths, both orders of both sides, panels of f32 and of bf16, a bias, sums
-// that go on, and the same bits on any number of threads.
+// on top of others, the same bits on any number of threads and in blocks along K.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +95,38 @@ static void products_match(void **state) {
     }
 }
 
+// Blocks of 256 along K, and of 128 where there are two, add up to the bits of the whole product.
+static void blocks_add_up(void **state) {
+  (void)state;
+  enum { M = 37, N = 50, BLOCK = 256 };
+  for (int64_t k = 150, block = 128; k <= 700; k += 550, block = BLOCK) {
+    uint32_t seed = 7;
+    float *lhs = drawn(M * k, &seed), *rhs = drawn(k * N, &seed);
+    float *whole = drawn(M * N, &seed), *sum = drawn(M * N, &seed);
+    for (int64_t at = -1; at < k; at += at < 0 ? 1 : block) {
+      vt_panels p = {.m = M,
+                     .n = N,
+                     .k = at < 0           ? k
+                          : k - at < block ? k - at
+                                           : block,
+                     .lhs_row = k,
+                     .lhs_column = 1,
+                     .rhs_row = N,
+                     .rhs_column = 1,
+                     .out_row = N,
+                     .adds = at > 0};
+      if (!vt_panels_prepare(&p, true)) skip();
+      multiply(&p, lhs + (at < 0 ? 0 : at), rhs + (at < 0 ? 0 : at) * N, NULL,
+               at < 0 ? whole : sum);
+    }
+    assert_memory_equal(whole, sum, M * N * sizeof *sum);
+    float *all[] = {lhs, rhs, whole, sum};
+    for (int f = 0; f < 4; f++) vt_host_free(all[f]);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_match)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products_match),
+                                     cmocka_unit_test(blocks_add_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

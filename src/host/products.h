@@ -14,6 +14,8 @@ enum { VT_WALK_TAPS = 9 };
 
 // Rows of the left side that a panel of the right one is multiplied with at once.
 enum { VT_PANEL_ROWS = 6 };
+// Terms that are added up one after the other; then such sums are.
+enum { VT_PANEL_TERMS = 128 };
 
 // Where number i of n is, if of each whole block of two vectors first the even numbers lie in
 // order, then the odd ones.
@@ -48,8 +50,8 @@ typedef struct vt_product_code {
   void (*sum_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
                            int64_t count, float *sums);
   // out[r][0..VT_PRODUCT_LANES) = sum over k of lhs[k][r] * panel[k] for `rows` rows (at most
-  // VT_PANEL_ROWS; lhs is dense), on top of what is there if `adds`, and of the bias (may be NULL)
-  // in the end. The panel in f32 or in bf16.
+  // VT_PANEL_ROWS; lhs is dense), in parts of VT_PANEL_TERMS terms; to that what is there is added
+  // if `adds`, then the bias (may be NULL). The panel in f32 or in bf16.
   void (*panel_f32)(int64_t rows, int64_t k, const float *lhs, const float *panel,
                     const float *bias, bool adds, float *out, int64_t out_row);
   void (*panel_bf16)(int64_t rows, int64_t k, const float *lhs, const uint16_t *panel,

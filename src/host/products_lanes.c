@@ -170,19 +170,30 @@ static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row
   case count:                                                                                      \
     function(count, k, lhs, panel, bias, adds, out, out_row);                                      \
     break;
+#define EACH_SUM(rows)                                                                             \
+  UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++)
 #define DEFINE_PANEL(name, type, load_panel)                                                       \
-  static inline __attribute__((always_inline)) void name##_rows(                                   \
-      int rows, int64_t k, const float *lhs, const type *panel, const float *bias, bool adds,      \
-      float *out, int64_t out_row) {                                                               \
-    lanes sums[VT_PANEL_ROWS][SPLIT];                                                              \
-    UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++) sums[r][p] =  \
-        adds ? load(out + r * out_row + p * LANES) : (lanes){0};                                   \
+  static inline __attribute__((always_inline)) void name##_terms(                                  \
+      int rows, int64_t k, const float *lhs, const type *panel, lanes(*sums)[SPLIT]) {             \
+    EACH_SUM(rows) sums[r][p] = (lanes){0};                                                        \
     for (int64_t i = 0; i < k; i++, lhs += rows, panel += VT_PRODUCT_LANES) {                      \
       lanes right[SPLIT];                                                                          \
       UNROLLED for (int p = 0; p < SPLIT; p++) right[p] = load_panel(panel + p * LANES);           \
-      UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++)             \
-          sums[r][p] += lhs[r] * right[p];                                                         \
+      EACH_SUM(rows) sums[r][p] += lhs[r] * right[p];                                              \
     }                                                                                              \
+  }                                                                                                \
+  static inline __attribute__((always_inline)) void name##_rows(                                   \
+      int rows, int64_t k, const float *lhs, const type *panel, const float *bias, bool adds,      \
+      float *out, int64_t out_row) {                                                               \
+    lanes sums[VT_PANEL_ROWS][SPLIT], before[VT_PANEL_ROWS][SPLIT];                                \
+    name##_terms(rows, k < VT_PANEL_TERMS ? k : VT_PANEL_TERMS, lhs, panel, sums);                 \
+    for (int64_t i = VT_PANEL_TERMS; i < k; i += VT_PANEL_TERMS) {                                 \
+      EACH_SUM(rows) before[r][p] = sums[r][p];                                                    \
+      name##_terms(rows, k - i < VT_PANEL_TERMS ? k - i : VT_PANEL_TERMS, lhs + i * rows,          \
+                   panel + i * VT_PRODUCT_LANES, sums);                                            \
+      EACH_SUM(rows) sums[r][p] += before[r][p];                                                   \
+    }                                                                                              \
+    if (adds) EACH_SUM(rows) sums[r][p] += load(out + r * out_row + p * LANES);                    \
     UNROLLED for (int p = 0; p < SPLIT; p++) {                                                     \
       lanes more = bias ? load(bias + p * LANES) : (lanes){0};                                     \
       UNROLLED for (int r = 0; r < rows; r++)                                                      \
