@@ -4,7 +4,7 @@
 // The right side is laid out in panels of 16 columns, each row of a panel next to the one before;
 // the left side in blocks of up to six rows, each of their columns next to the one before, K cut
 // into depths of which a panel's part stays in the first cache. A task is some panels times some
-// blocks of rows; the sums of a depth are added to those of the depths before, in turn. Where the
+// blocks of rows; the sums of a depth go on from those of the depths before. Where the
 // right side's numbers are bf16 and few rows read it, panels are bf16: half of what is read from
 // memory, and the same result.
 #include <omp.h>
@@ -114,16 +114,16 @@ typedef struct tile {
   int64_t rows, columns, depth;
   const float *lhs, *bias;
   const void *panel;
-  bool adds;
+  vt_panel_sums kind;
   float *out;
   int64_t out_row;
 } tile;
 
 static void multiply(const vt_panels *p, const tile *t) {
   if (p->panel == VT_F32)
-    t->code->panel_f32(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+    t->code->panel_f32(t->rows, t->depth, t->lhs, t->panel, t->bias, t->kind, t->out, t->out_row);
   else
-    t->code->panel_bf16(t->rows, t->depth, t->lhs, t->panel, t->bias, t->adds, t->out, t->out_row);
+    t->code->panel_bf16(t->rows, t->depth, t->lhs, t->panel, t->bias, t->kind, t->out, t->out_row);
 }
 
 // A panel that the result ends in: by way of memory that is wide enough.
@@ -131,7 +131,7 @@ static void multiply_narrow(const vt_panels *p, const tile *t) {
   float sums[VT_PANEL_ROWS][N] = {{0}}, bias[N] = {0};
   tile whole = *t;
   size_t bytes = (size_t)t->columns * sizeof(float);
-  for (int64_t r = 0; t->adds && r < t->rows; r++) memcpy(sums[r], t->out + r * t->out_row, bytes);
+  for (int64_t r = 0; t->kind && r < t->rows; r++) memcpy(sums[r], t->out + r * t->out_row, bytes);
   if (t->bias) memcpy(bias, t->bias, bytes);
   whole.bias = t->bias ? bias : NULL;
   whole.out = sums[0];
@@ -144,10 +144,11 @@ typedef struct operands {
   const float *lhs, *bias; // lhs laid out, to run_task
   const char *panels;
   float *out;
+  int64_t row, column; // of the result, where `out` is
 } operands;
 
-static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
-                     int64_t first_block) {
+static void multiply_all(const vt_panels *p, const operands *o, int64_t first_panel,
+                         int64_t first_block) {
   int64_t last_panel = least(first_panel + PANELS, panels_of(p));
   int64_t last_block = least(first_block + BLOCKS, blocks_of(p));
   int64_t size = (int64_t)vt_dtype_bytes(p->panel);
@@ -164,8 +165,10 @@ static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
                   .lhs = o->lhs + k * p->m + lo * depth,
                   .bias = o->bias && k + depth == p->k ? o->bias + i * N : NULL,
                   .panel = o->panels + (i * p->k + k) * N * size,
-                  .adds = p->adds || k > 0,
-                  .out = o->out + lo * p->out_row + i * N,
+                  .kind = k         ? VT_PANEL_GOES_ON
+                          : p->adds ? VT_PANEL_ADDS
+                                    : VT_PANEL_FRESH,
+                  .out = o->out + (lo - o->row) * p->out_row + i * N - o->column,
                   .out_row = p->out_row};
         if (t.columns == N)
           multiply(p, &t);
@@ -173,6 +176,33 @@ static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
           multiply_narrow(p, &t);
       }
   }
+}
+
+// A product of several depths that is added to something is whole before.
+static void multiply_and_add(const vt_panels *p, const operands *o, int64_t first_panel,
+                             int64_t first_block) {
+  float sums[ROWS * PANELS * N];
+  int64_t first = first_row(p, first_block), column = first_panel * N;
+  int64_t rows = first_row(p, least(first_block + BLOCKS, blocks_of(p))) - first;
+  int64_t columns = least(PANELS * N, p->n - column);
+  vt_panels part = *p;
+  operands whole = *o;
+  part.adds = false;
+  part.out_row = PANELS * N;
+  whole.out = sums, whole.row = first, whole.column = column;
+  multiply_all(&part, &whole, first_panel, first_block);
+  for (int64_t r = 0; r < rows; r++) {
+    float *out = o->out + (first + r) * p->out_row + column;
+    for (int64_t i = 0; i < columns; i++) out[i] += sums[r * part.out_row + i];
+  }
+}
+
+static void run_task(const vt_panels *p, const operands *o, int64_t first_panel,
+                     int64_t first_block) {
+  if (p->adds && p->k > DEPTH)
+    multiply_and_add(p, o, first_panel, first_block);
+  else
+    multiply_all(p, o, first_panel, first_block);
 }
 
 // Rows from `first` on, as a product of their own.

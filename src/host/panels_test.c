@@ -95,34 +95,46 @@ static void products_match(void **state) {
     }
 }
 
-// Blocks of 256 along K, and of 128 where there are two, add up to the bits of the whole product.
+// Products of blocks of K, each added to the sum of those before.
+static void add_blocks(const vt_panels *whole, int64_t block, const float *lhs, const float *rhs,
+                       float *out) {
+  for (int64_t at = 0; at < whole->k; at += block) {
+    vt_panels p = *whole;
+    p.k = whole->k - at < block ? whole->k - at : block;
+    p.adds = at > 0;
+    assert_true(vt_panels_prepare(&p, true));
+    multiply(&p, lhs + at, rhs + at * p.rhs_row, NULL, out);
+  }
+}
+
+// Blocks of 128 add up to the bits of the whole product; a product that is added to something has
+// the bits of the product and an addition.
 static void blocks_add_up(void **state) {
   (void)state;
-  enum { M = 37, N = 50, BLOCK = 256 };
-  for (int64_t k = 150, block = 128; k <= 700; k += 550, block = BLOCK) {
-    uint32_t seed = 7;
-    float *lhs = drawn(M * k, &seed), *rhs = drawn(k * N, &seed);
-    float *whole = drawn(M * N, &seed), *sum = drawn(M * N, &seed);
-    for (int64_t at = -1; at < k; at += at < 0 ? 1 : block) {
-      vt_panels p = {.m = M,
-                     .n = N,
-                     .k = at < 0           ? k
-                          : k - at < block ? k - at
-                                           : block,
-                     .lhs_row = k,
-                     .lhs_column = 1,
-                     .rhs_row = N,
-                     .rhs_column = 1,
-                     .out_row = N,
-                     .adds = at > 0};
-      if (!vt_panels_prepare(&p, true)) skip();
-      multiply(&p, lhs + (at < 0 ? 0 : at), rhs + (at < 0 ? 0 : at) * N, NULL,
-               at < 0 ? whole : sum);
+  enum { M = 37, N = 50, K = 700 };
+  uint32_t seed = 7;
+  vt_panels p = {.m = M, .n = N, .k = K, .lhs_row = K, .lhs_column = 1, .rhs_row = N, .out_row = N};
+  p.rhs_column = 1;
+  if (!vt_panels_prepare(&p, true)) skip(); // another processor
+  float *lhs = drawn(M * K, &seed), *rhs = drawn(K * N, &seed);
+  float *whole = drawn(M * N, &seed), *sum = drawn(M * N, &seed), *part = drawn(M * N, &seed);
+  multiply(&p, lhs, rhs, NULL, whole);
+  add_blocks(&p, 128, lhs, rhs, sum);
+  assert_memory_equal(whole, sum, M * N * sizeof *sum);
+  for (int64_t block = 200; block <= 400; block += 200) {
+    memset(sum, 0, M * N * sizeof *sum);
+    for (int64_t at = 0; at < K; at += block) {
+      vt_panels one = p;
+      one.k = K - at < block ? K - at : block;
+      assert_true(vt_panels_prepare(&one, true));
+      multiply(&one, lhs + at, rhs + at * N, NULL, part);
+      for (int64_t i = 0; i < M * N; i++) sum[i] += part[i];
     }
+    add_blocks(&p, block, lhs, rhs, whole);
     assert_memory_equal(whole, sum, M * N * sizeof *sum);
-    float *all[] = {lhs, rhs, whole, sum};
-    for (int f = 0; f < 4; f++) vt_host_free(all[f]);
   }
+  float *all[] = {lhs, rhs, whole, sum, part};
+  for (int f = 0; f < 5; f++) vt_host_free(all[f]);
 }
 
 int main(void) {

@@ -16,6 +16,8 @@ enum { VT_WALK_TAPS = 9 };
 enum { VT_PANEL_ROWS = 6 };
 // Terms that are added up one after the other; then such sums are.
 enum { VT_PANEL_TERMS = 128 };
+// What of those in the result's place: nothing, more of their own parts, or they are added at last.
+typedef enum vt_panel_sums { VT_PANEL_FRESH, VT_PANEL_GOES_ON, VT_PANEL_ADDS } vt_panel_sums;
 
 // Where number i of n is, if of each whole block of two vectors first the even numbers lie in
 // order, then the odd ones.
@@ -50,12 +52,12 @@ typedef struct vt_product_code {
   void (*sum_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
                            int64_t count, float *sums);
   // out[r][0..VT_PRODUCT_LANES) = sum over k of lhs[k][r] * panel[k] for `rows` rows (at most
-  // VT_PANEL_ROWS; lhs is dense), in parts of VT_PANEL_TERMS terms; to that what is there is added
-  // if `adds`, then the bias (may be NULL). The panel in f32 or in bf16.
+  // VT_PANEL_ROWS; lhs is dense), in parts of VT_PANEL_TERMS terms that are added up in turn. In
+  // the end the bias (may be NULL) is added. The panel in f32 or in bf16.
   void (*panel_f32)(int64_t rows, int64_t k, const float *lhs, const float *panel,
-                    const float *bias, bool adds, float *out, int64_t out_row);
+                    const float *bias, vt_panel_sums kind, float *out, int64_t out_row);
   void (*panel_bf16)(int64_t rows, int64_t k, const float *lhs, const uint16_t *panel,
-                     const float *bias, bool adds, float *out, int64_t out_row);
+                     const float *bias, vt_panel_sums kind, float *out, int64_t out_row);
   // out[i] = sum of weight[t] * in[index[t] * stride + i]. Reads as convolve_line does.
   void (*sum_of_lines)(const float *in, int64_t stride, const int32_t *index, const float *weight,
                        int64_t taps, float *out, int64_t count);

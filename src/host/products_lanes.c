@@ -168,7 +168,7 @@ static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row
 // Of `rows` rows, a constant: then the sums stay in registers.
 #define OF_ROWS(function, count)                                                                   \
   case count:                                                                                      \
-    function(count, k, lhs, panel, bias, adds, out, out_row);                                      \
+    function(count, k, lhs, panel, bias, kind, out, out_row);                                      \
     break;
 #define EACH_SUM(rows)                                                                             \
   UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int p = 0; p < SPLIT; p++)
@@ -183,17 +183,19 @@ static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row
     }                                                                                              \
   }                                                                                                \
   static inline __attribute__((always_inline)) void name##_rows(                                   \
-      int rows, int64_t k, const float *lhs, const type *panel, const float *bias, bool adds,      \
-      float *out, int64_t out_row) {                                                               \
+      int rows, int64_t k, const float *lhs, const type *panel, const float *bias,                 \
+      vt_panel_sums kind, float *out, int64_t out_row) {                                           \
     lanes sums[VT_PANEL_ROWS][SPLIT], before[VT_PANEL_ROWS][SPLIT];                                \
     name##_terms(rows, k < VT_PANEL_TERMS ? k : VT_PANEL_TERMS, lhs, panel, sums);                 \
+    if (kind == VT_PANEL_GOES_ON)                                                                  \
+      EACH_SUM(rows) sums[r][p] += load(out + r * out_row + p * LANES);                            \
     for (int64_t i = VT_PANEL_TERMS; i < k; i += VT_PANEL_TERMS) {                                 \
       EACH_SUM(rows) before[r][p] = sums[r][p];                                                    \
       name##_terms(rows, k - i < VT_PANEL_TERMS ? k - i : VT_PANEL_TERMS, lhs + i * rows,          \
                    panel + i * VT_PRODUCT_LANES, sums);                                            \
       EACH_SUM(rows) sums[r][p] += before[r][p];                                                   \
     }                                                                                              \
-    if (adds) EACH_SUM(rows) sums[r][p] += load(out + r * out_row + p * LANES);                    \
+    if (kind == VT_PANEL_ADDS) EACH_SUM(rows) sums[r][p] += load(out + r * out_row + p * LANES);   \
     UNROLLED for (int p = 0; p < SPLIT; p++) {                                                     \
       lanes more = bias ? load(bias + p * LANES) : (lanes){0};                                     \
       UNROLLED for (int r = 0; r < rows; r++)                                                      \
@@ -201,7 +203,7 @@ static void sum_of_rows_bf16(const float *x, const uint16_t *matrix, int64_t row
     }                                                                                              \
   }                                                                                                \
   static void name(int64_t rows, int64_t k, const float *lhs, const type *panel,                   \
-                   const float *bias, bool adds, float *out, int64_t out_row) {                    \
+                   const float *bias, vt_panel_sums kind, float *out, int64_t out_row) {           \
     switch (rows) {                                                                                \
       OF_ROWS(name##_rows, 1)                                                                      \
       OF_ROWS(name##_rows, 2)                                                                      \
