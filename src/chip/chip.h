@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "ir/kernel_cost.h"
 #include "ir/module.h"
 #include "ir/type.h"
 
@@ -124,13 +125,15 @@ const char *vt_chip_dtype_name(vt_dtype dtype); // "f32", "s32", "pred"
 //   bytes    unavoidable HBM traffic of all devices: each needed argument is read once, each result
 //            written once, updates in place only as far as they go. On each trip a loop reads again
 //            the inputs that the chips cannot keep. Intermediate values may stay on the chip.
-//            between may stay on the chip.
+// Of a TPU kernel flops, transcendentals and bytes are what the program says of it (`said`, may be
+// NULL); no bound rests on that.
 typedef struct vt_roofline {
   double flops, bytes, transcendentals; // of the whole program, all devices
   double seconds;
   double usd;       // 0 = no public price
   bool exact_trips; // false: some loop's trip count is unknown
 } vt_roofline;
-vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module);
+vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module,
+                             vt_kernel_said_of *said);
 
 #endif

@@ -18,6 +18,7 @@ typedef struct count {
   double flops, transcendentals;
   double products; // flops of matrix products, weighted by time relative to bf16, a lower bound
   bool exact_trips;
+  vt_kernel_said_of *said;
 } count;
 
 // How often something runs on all devices together: as reported, and at least.
@@ -144,7 +145,7 @@ static double reduce_flops(const vt_op *op) {
 static void count_branches(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   double flops = 0, transcendentals = 0, least = 0;
   for (uint32_t i = 0; i < op->region_count; i++) {
-    count branch = {.chip = c->chip, .exact_trips = true};
+    count branch = {.chip = c->chip, .exact_trips = true, .said = c->said};
     vt_scope inside = {scope, op, op->regions[i]};
     count_func(&inside, op->regions[i], times, &branch);
     flops = fmax(flops, branch.flops);
@@ -202,6 +203,12 @@ static void count_op(const vt_scope *scope, const vt_op *op, repeats times, coun
     count_func(NULL, written, times, c); // its parameters are not the op's operands
     return;
   }
+  vt_kernel_said kernel;
+  if (op->code == VT_OP_CUSTOM_CALL && c->said && c->said(op, &kernel)) {
+    c->flops += times.said * kernel.flops;
+    c->transcendentals += times.said * kernel.transcendentals;
+    return;
+  }
   double elements = op->result_count ? (double)vt_type_elements(op->results[0].type) : 0;
   switch ((vt_cost_class)info->cost) {
   case VT_COST_FREE:
@@ -236,16 +243,17 @@ static void count_func(const vt_scope *scope, const vt_func *func, repeats times
   for (const vt_op *op = func->first; op; op = op->next) count_op(scope, op, times, c);
 }
 
-vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module) {
+vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module,
+                             vt_kernel_said_of *said) {
   const vt_chip *chip = slice->chip;
-  count c = {.chip = chip, .exact_trips = true};
+  count c = {.chip = chip, .exact_trips = true, .said = said};
   count_func(NULL, module->main, (repeats){1, 1}, &c);
   double chips = (double)device_count / chip->devices;
   double on_chip = (double)(chip->vmem_bytes_per_core * chip->cores + chip->cmem_bytes) * chips;
-  double bytes = vt_chip_traffic(module, on_chip);
+  double bytes = vt_chip_traffic(module, on_chip, NULL);
   double seconds = fmax(c.products / chip->bf16_flops_per_s, bytes / chip->hbm_bytes_per_s) / chips;
   return (vt_roofline){.flops = c.flops,
-                       .bytes = bytes,
+                       .bytes = said ? vt_chip_traffic(module, on_chip, said) : bytes,
                        .transcendentals = c.transcendentals,
                        .seconds = seconds,
                        .usd = vt_slice_usd_per_hour(slice) * seconds / 3600,

@@ -24,7 +24,7 @@ static vt_roofline of(const char *text, const char *slice_name, int32_t devices)
   vt_status st = vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module);
   if (st) fail_msg("%s\n%s", vt_status_message(st), text);
   assert_null(vt_slice_from_name(slice_name, &slice));
-  vt_roofline r = vt_chip_roofline(&slice, devices, module);
+  vt_roofline r = vt_chip_roofline(&slice, devices, module, NULL);
   vt_module_destroy(module);
   return r;
 }

@@ -22,7 +22,8 @@ enum { DEEP = 8 };
 typedef struct walk {
   vt_arena arena;
   double on_chip;
-  double again; // bytes that loops read again
+  double again; // bytes that loops read again, and those that kernels are said to move
+  vt_kernel_said_of *said;
 } walk;
 
 // One function at one call site.
@@ -311,6 +312,9 @@ static void walk_op(frame *f, const vt_op *op) {
       need(f, op->operands[i], needed(f, &op->results[i]));
     return;
   }
+  vt_kernel_said kernel;
+  if (op->code == VT_OP_CUSTOM_CALL && f->w->said && f->w->said(op, &kernel))
+    f->w->again += f->times * kernel.bytes;
   if (op->code == VT_OP_CUSTOM_CALL && !vt_op_is_marker(op)) return; // what it reads is unknown
   if (op->code == VT_OP_CONVOLUTION) {
     need(f, op->operands[0], part * window_part(op, VT_ATTR_NONE));
@@ -342,7 +346,8 @@ static void need_result(frame *f, const vt_value *value) {
 }
 
 // Bytes of HBM that must be written for a result.
-static double written(const vt_value *value) {
+static double written(const walk *w, const vt_value *value) {
+  vt_kernel_said kernel;
   double updates = 0;
   for (const vt_value *at = value; at->op;) {
     const vt_op *op = at->op;
@@ -361,6 +366,7 @@ static double written(const vt_value *value) {
       at = op->operands[at->index];
       break;
     case VT_OP_CUSTOM_CALL:
+      if (w->said && w->said(op, &kernel)) return updates;
       if (!vt_op_is_marker(op)) return type_bytes(value->type);
       at = op->operands[0];
       break;
@@ -384,14 +390,14 @@ static bool in_hbm(const vt_io_info *info, uint32_t index) {
   return !kind || !*kind || !strcmp(kind, "device");
 }
 
-double vt_chip_traffic(const vt_module *module, double on_chip_bytes) {
+double vt_chip_traffic(const vt_module *module, double on_chip_bytes, vt_kernel_said_of *said) {
   const vt_func *main = module->main;
-  walk w = {.on_chip = on_chip_bytes};
+  walk w = {.on_chip = on_chip_bytes, .said = said};
   frame f = {.w = &w, .times = 1};
   double bytes = 0;
   for (uint32_t i = 0; i < main->return_count; i++) {
     need_result(&f, main->returns[i]);
-    if (in_hbm(main->return_info, i)) bytes += written(main->returns[i]);
+    if (in_hbm(main->return_info, i)) bytes += written(&w, main->returns[i]);
   }
   walk_ops(&f, main);
   for (uint32_t i = 0; i < main->param_count; i++)

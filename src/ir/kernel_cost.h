@@ -24,4 +24,10 @@ typedef struct vt_kernel_cost {
 // load weights. false: it holds no kernel.
 typedef bool vt_kernel_cost_of(const vt_op *call, double edge, double load, vt_kernel_cost *out);
 
+// What the program itself says that one run of a kernel costs. false: nothing.
+typedef struct vt_kernel_said {
+  double flops, transcendentals, bytes;
+} vt_kernel_said;
+typedef bool vt_kernel_said_of(const vt_op *call, vt_kernel_said *out);
+
 #endif

@@ -33,6 +33,8 @@ vt_status vt_mosaic_attach(vt_module *module, const vt_mosaic_options *options) 
 bool vt_mosaic_is_call(const vt_op *op);
 // What the kernel of a call asks of the chip (mosaic_cost.c).
 vt_kernel_cost_of vt_mosaic_cost;
+// Its cost_estimate.
+vt_kernel_said_of vt_mosaic_said;
 // The text of each different kernel of the module's calls.
 vt_status vt_mosaic_dump(const vt_module *module, vt_text *out_text) VT_CHECKED;
 

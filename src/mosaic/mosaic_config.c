@@ -4,6 +4,9 @@
 // Fields that only guide a compiler are skipped; those that change what a kernel means or ask for
 // what is not here are errors. The JSON is read once from front to back; nesting is limited.
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mosaic/mosaic_ir.h"
@@ -127,6 +130,22 @@ static int64_t read_number(reader *r) {
   return value;
 }
 
+// The user's guess: any number, of which a negative one says nothing.
+static void cost_field(reader *r, vt_string name, int depth) {
+  char text[40] = "";
+  (void)peek(r);
+  const char *start = r->at;
+  skip_value(r, depth + 1);
+  snprintf(text, sizeof text, "%.*s", (int)(r->at - start < 39 ? r->at - start : 39), start);
+  double value = fmin(fmax(strtod(text, NULL), 0), 1e30);
+  if (same(name, "flops"))
+    r->config->flops = value;
+  else if (same(name, "transcendentals"))
+    r->config->transcendentals = value;
+  else if (same(name, "bytes_accessed"))
+    r->config->bytes = value;
+}
+
 static void call_field(reader *r, vt_string name, int depth) {
   if (same(name, "body")) {
     r->body = read_string(r);
@@ -139,6 +158,11 @@ static void call_field(reader *r, vt_string name, int depth) {
     r->config->disable_semaphore_checks = read_bool(r);
   } else if (same(name, "collective_id")) {
     r->config->collective_id = read_number(r);
+  } else if (same(name, "internal_scratch_in_bytes")) {
+    r->config->scratch = read_number(r);
+  } else if (same(name, "cost_estimate")) {
+    r->config->says = true;
+    read_object(r, depth + 1, cost_field);
   } else if (same(name, "serialization_format")) {
     int64_t format = read_number(r);
     if (!r->st && format != 1)

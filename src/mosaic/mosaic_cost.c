@@ -289,6 +289,13 @@ static void count_windows(walk *w, int64_t at, double times) {
   }
 }
 
+bool vt_mosaic_said(const vt_op *call, vt_kernel_said *out) {
+  const vt_mosaic *k = vt_mosaic_of(call);
+  if (!k || !k->config.says) return false;
+  *out = (vt_kernel_said){k->config.flops, k->config.transcendentals, k->config.bytes};
+  return true;
+}
+
 bool vt_mosaic_cost(const vt_op *call, double edge, double load, vt_kernel_cost *out) {
   const vt_mosaic *k = vt_mosaic_of(call);
   *out = (vt_kernel_cost){.steps = 1};

@@ -140,6 +140,9 @@ typedef struct vt_mconfig {
   bool has_communication, disable_bounds_checks, disable_semaphore_checks;
   int64_t collective_id; // -1: none
   int64_t vmem_limit;    // bytes; 0: none set
+  int64_t scratch;       // bytes of VMEM that the compiler may use for itself
+  bool says;             // its cost:
+  double flops, transcendentals, bytes;
 } vt_mconfig;
 
 struct vt_mosaic {

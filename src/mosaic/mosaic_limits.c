@@ -220,6 +220,12 @@ static vt_status check_space(const vt_mosaic *k, const vt_op *call, vt_mspace sp
   vt_status st = VT_OK;
   add_args(&t, k, call);
   t.bytes += scoped(&t, k->body->block);
+  if (space == VT_MSPACE_VMEM && k->config.scratch) {
+    t.bytes += k->config.scratch;
+    vt_text_printf(&t.list, "\n  %" PRIu32 ". ", ++t.count);
+    put_bytes(&t.list, k->config.scratch);
+    vt_text_put(&t.list, ": internal scratch, as the program asks.");
+  }
   if (t.bytes > limit) {
     const char *name = vt_mspace_text(space);
     if (space == VT_MSPACE_VMEM) {

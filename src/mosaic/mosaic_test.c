@@ -104,6 +104,10 @@ static void configs_are_checked(void **state) {
       {"{\"device_type\": \"DEVICE_TYPE_SPARSECORE\"}", "a SparseCore kernel"},
       {"{\"custom_call_config\": {\"serialization_format\": 2}}", "serialization format 2"},
       {"{\"custom_call_config\": {\"needs_hlo_passes\": true}}", "holds StableHLO ops"},
+      {"{\"custom_call_config\": {\"cost_estimate\": {\"flops\": }}}", "a value was expected"},
+      {"{\"custom_call_config\": {\"cost_estimate\": {\"flops\": \"x\", \"bytes_accessed\": "
+       "-1e99}}}",
+       "no body"},
       {"{\"a\": [[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}", "nested too deeply"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -249,7 +249,8 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   // the module -> the least HBM that it needs; more than a core has is an error
   VT_TRY(vt_executable_account(executable, *module));
   // the module -> time on the chip
-  info->roofline = vt_chip_roofline(&executable->slice, vt_executable_share(executable), *module);
+  info->roofline = vt_chip_roofline(&executable->slice, vt_executable_share(executable), *module,
+                                    vt_mosaic_said);
   // VTPU_EXECUTE=0: the module -> one that makes zeros
   if (executable->unexecuted) make_empty((*module)->main);
   // the module -> code for this machine

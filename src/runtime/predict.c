@@ -37,7 +37,7 @@ static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *aren
 static void add_up(vt_prediction *p, const vt_slice *slice) {
   const vt_chip *chip = slice->chip;
   double peak = chip->bf16_flops_per_s / chip->devices;
-  p->flops = fmin(vt_chip_roofline(slice, 1, p->module).flops, 1e300) * p->devices;
+  p->flops = fmin(vt_chip_roofline(slice, 1, p->module, vt_mosaic_said).flops, 1e300) * p->devices;
   p->mfu = p->timing.flops / (p->timing.seconds * peak);
   p->joules = p->timing.joules * p->devices;
   p->usd = vt_slice_usd_per_hour(slice) * p->timing.seconds / 3600;

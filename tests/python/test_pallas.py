@@ -117,6 +117,24 @@ def test_memory_that_no_core_has_is_refused():
     doubled(2048, 2048).lower(shaped((2048, 1024))).compile()  # its blocks stay
 
 
+def test_internal_scratch_counts_as_vmem():
+    params = pltpu.CompilerParams(internal_scratch_in_bytes=16 << 20)
+    call = pl.pallas_call(add_kernel, shaped((8, 128)), compiler_params=params)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="limit 16.00M exceeded(.|\n)*16.00M: internal scratch"):
+        call(numbers(8, 128), numbers(8, 128))
+
+
+def test_cost_is_what_the_program_says():
+    cost = pl.CostEstimate(flops=1234, transcendentals=21, bytes_accessed=12345)
+    call = pl.pallas_call(add_kernel, shaped((8, 128)), cost_estimate=cost)
+    x = numbers(3, 8, 128)
+    found = jax.jit(jax.vmap(call)).lower(x, x).compile().cost_analysis()
+    assert [found[name] for name in ("flops", "transcendentals", "bytes accessed")] == [3702, 63, 37035]
+    two = jax.jit(lambda x: jnp.tanh(call(x, x)) + x).lower(x[0]).compile().cost_analysis()
+    assert two["flops"] == 1234 + 2 * 1024 and two["bytes accessed"] == 12345 + 2 * 4096
+
+
+
 def test_scratch_is_named_with_its_line():
     def kernel(x, o):
         def body(scratch):
