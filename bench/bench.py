@@ -135,7 +135,7 @@ def measure_kernel(sides, name, options):
 def measure_partition(side, name, options):
     """Processor time, the first time in a process: a model's partitioning over eight devices and its import; or per
     thousand operations of a large program, or of one on many devices, and of a small one on few. `again`: the same in
-    a process that has done so before."""
+    a process that has done so before. `prediction`: of a model as well, import and all."""
     tool = os.path.join(ROOT, "build/release/bench/partition")
     if not os.path.exists(tool):
         raise Failed("build/release/bench/partition is not built")
@@ -157,9 +157,11 @@ def measure_partition(side, name, options):
             side.ask("load", model=name, devices=8)
             side.ask("export", path=path)
             made = [ask(path) for _ in range(10 * options.rounds)]
-        first, again = ([(one[when]["partition"], one[when]["import"]) for one in made] for when in ("first", "again"))
+        pairs = lambda what, when: [(one[when][what], one[when]["import"]) for one in made]
+        first, again = pairs("partition", "first"), pairs("partition", "again")
     middle = lambda pairs: tuple(statistics.median(column) for column in zip(*pairs))
-    return middle(first), {"again": middle(again)}
+    extra = {} if name in PARTITIONS else {"prediction": middle(pairs("predict", "first"))}
+    return middle(first), {"again": middle(again)} | extra
 
 
 def measure(sides, row, model, options):
@@ -268,6 +270,9 @@ def print_row(row):
     if "again" in row:
         vtpu, peer = row["again"]
         line += f"   again {vtpu * scale:9.3f} {peer * scale:9.3f} {peer / vtpu:7.2f}"
+    if "prediction" in row:
+        vtpu, peer = row["prediction"]
+        line += f"   whole prediction {vtpu * scale:9.3f}, {vtpu / peer:.1f} of import"
     if "interpreted" in row:
         line += f"   interpreted {row['interpreted'] * scale:9.1f} {row['interpreted'] / row['vtpu']:7.0f}"
     print(line, flush=True)

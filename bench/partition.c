@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - what the program of one device costs, next to the import of the same program, in
-// processor time: the first time in a process, as for a single compilation, where part of it is
+// partition.c - what the program of one device costs, and a whole prediction, next to the import of
+// the same program, in processor time: the first time in a process, as for a single compilation, where part of it is
 // waiting for pages of memory; and again, as in a process that has compiled before (the least of
 // several). Prints a JSON object. The program is a file, or made of as many operations, for as many
 // devices.
@@ -13,7 +13,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "chip/chip.h"
 #include "import/import.h"
+#include "runtime/predict.h"
 #include "spmd/partition/layers.h"
 #include "spmd/spmd.h"
 
@@ -42,8 +44,25 @@ static int64_t count_ops(const vt_func *func) {
 
 typedef struct cost {
   int64_t ops;
-  double import, partition;
+  double import, partition, predict;
 } cost;
+
+// On the first slice with as many devices; import included.
+static double measure_prediction(vt_bytes program, int32_t devices) {
+  vt_slice slice;
+  char name[32];
+  snprintf(name, sizeof name, "v5litepod-%" PRId32, devices);
+  vt_status st = vt_slice_from_name(name, &slice);
+  vt_status_free(st);
+  if (st) return 0; // no such slice
+  double start = processor_s();
+  vt_arena arena = {0};
+  vt_prediction prediction;
+  check(vt_predict(program, &slice, &arena, &prediction));
+  vt_prediction_free(&prediction);
+  vt_arena_free(&arena);
+  return processor_s() - start;
+}
 
 static cost measure_once(vt_bytes program) {
   vt_module *module = NULL;
@@ -59,11 +78,13 @@ static cost measure_once(vt_bytes program) {
   check(vt_spmd_partition(module, devices, NULL));
   c.partition = processor_s() - counted + inlined - imported;
   vt_module_destroy(module);
+  c.predict = measure_prediction(program, devices);
   return c;
 }
 
 static void print(const char *name, cost c, const char *end) {
-  printf("\"%s\": {\"import\": %.6f, \"partition\": %.6f}%s", name, c.import, c.partition, end);
+  printf("\"%s\": {\"import\": %.6f, \"partition\": %.6f, \"predict\": %.6f}%s", name, c.import,
+         c.partition, c.predict, end);
 }
 
 static void measure(vt_bytes program) {
@@ -72,6 +93,7 @@ static void measure(vt_bytes program) {
     cost c = measure_once(program);
     if (c.import < again.import) again.import = c.import;
     if (c.partition < again.partition) again.partition = c.partition;
+    if (c.predict < again.predict) again.predict = c.predict;
   }
   printf("{\"ops\": %" PRId64 ", ", first.ops);
   print("first", first, ", ");

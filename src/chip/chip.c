@@ -83,17 +83,21 @@ static int32_t dim_at(vt_type type, const int32_t *order, int32_t place) {
   return order ? order[place] : type.rank - 1 - place;
 }
 
+enum { LANES = 128 };
+
+// Rows of a tile of an array with so many.
+static int64_t tile_rows(const vt_chip *chip, int32_t packing, int64_t size) {
+  int64_t full = packing == 1 ? 8 : packing == 2 ? chip->tile_rows_16_bit : 8 * packing;
+  int64_t rows = packing * chip->least_tile_rows;
+  while (rows < size && rows < full) rows *= 2;
+  return rows < full ? rows : full;
+}
+
 vt_hbm_tile vt_chip_tiling(const vt_chip *chip, vt_type type, const int32_t *order) {
   int32_t packing = 32 / hbm_bits(type.dtype);
-  int64_t words = chip->least_tile_rows;
-  if (type.rank < 2) return (vt_hbm_tile){1, 128 * packing * words, packing};
-  int64_t full = packing == 1 ? 8 : packing == 2 ? chip->tile_rows_16_bit : 8 * packing;
-  int64_t least = packing * words, rows = 1;
-  if (least > full) least = full;
-  while (rows < type.dims[dim_at(type, order, 1)]) rows *= 2;
-  if (rows < least) rows = least;
-  if (rows > full) rows = full;
-  return (vt_hbm_tile){rows, 128, packing};
+  if (type.rank < 2) return (vt_hbm_tile){1, LANES * packing * chip->least_tile_rows, packing};
+  int64_t rows = tile_rows(chip, packing, type.dims[dim_at(type, order, 1)]);
+  return (vt_hbm_tile){rows, LANES, packing};
 }
 
 static int64_t round_up(int64_t value, int64_t to) {
@@ -122,22 +126,30 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *o
 // Only the two tiled dimensions affect padding; the others stay row-major.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order) {
   vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK);
-  int32_t rank = type.rank, order[VT_MAX_RANK];
+  int32_t rank = type.rank, packing = 32 / hbm_bits(type.dtype);
   for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;
-  if (rank < 2) return;
-  int64_t least = vt_chip_padded_bytes(chip, type, NULL), dense = vt_chip_dense_bytes(type);
-  for (int32_t minor = rank; minor-- > 0 && least > dense;)
+  int64_t elements = vt_type_elements(type), lanes[VT_MAX_RANK], rows[VT_MAX_RANK];
+  if (rank < 2 || !elements || elements >= most_bytes) return;
+  for (int32_t d = 0; d < rank; d++) {
+    lanes[d] = round_up(type.dims[d], LANES);
+    rows[d] = round_up(type.dims[d], tile_rows(chip, packing, type.dims[d]));
+  }
+  int32_t best[2] = {rank - 1, rank - 2};
+  int64_t least = elements / type.dims[rank - 1] / type.dims[rank - 2] * lanes[rank - 1];
+  least *= rows[rank - 2];
+  for (int32_t minor = rank; minor-- > 0 && least > elements;)
     for (int32_t second = rank; second-- > 0;) {
       if (second == minor) continue;
-      int32_t at = 2;
-      order[0] = minor, order[1] = second;
-      for (int32_t d = rank; d-- > 0;)
-        if (d != minor && d != second) order[at++] = d;
-      int64_t bytes = vt_chip_padded_bytes(chip, type, order);
-      if (bytes >= least) continue;
-      least = bytes;
-      memcpy(out_order, order, sizeof *order * (size_t)rank);
+      int64_t rest = elements / type.dims[minor] / type.dims[second];
+      int64_t padded = lanes[minor] * rows[second] * rest;
+      if (padded >= least) continue;
+      least = padded;
+      best[0] = minor, best[1] = second;
     }
+  int32_t at = 2;
+  memcpy(out_order, best, sizeof best);
+  for (int32_t d = rank; d-- > 0;)
+    if (d != best[0] && d != best[1]) out_order[at++] = d;
 }
 
 // Whether some order of the dimensions fills whole tiles, of any element type.

@@ -54,10 +54,12 @@ typedef struct fusing {
   vt_func *func;
   use **uses;     // by value id
   bool *returned; // by value id
+  double *bytes;  // by value id: see bytes_of; negative if not known yet
+  int32_t *seen;  // by value id: the last search that came there
   const vt_op **ops;
   int32_t op_count;
   VT_ARRAY(group) groups;
-  int32_t marks;
+  int32_t marks, searches;
   bool careful; // about cycles of kernels: see reaches
 } fusing;
 
@@ -164,9 +166,12 @@ static bool is_batch_of_matrices(const vt_value *value, int steps) {
 }
 
 static double bytes_of(const fusing *f, const vt_value *value) {
-  if (!f->returned[value->id] && is_batch_of_matrices(value, 4))
-    return (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL);
-  return vt_kernel_bytes(f->model, value->type);
+  double *bytes = &f->bytes[value->id];
+  if (*bytes >= 0) return *bytes;
+  bool padded = !f->returned[value->id] && is_batch_of_matrices(value, 4);
+  *bytes = padded ? (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL)
+                  : vt_kernel_bytes(f->model, value->type);
+  return *bytes;
 }
 
 static vt_kernel_kind kind_of(const vt_op *op) {
@@ -196,6 +201,13 @@ static int32_t find(const fusing *f, int32_t g) {
 
 static group *group_at(const fusing *f, int32_t g) {
   return &f->groups.data[find(f, g)];
+}
+
+static bool is_member(const fusing *f, const vt_op *op, int32_t g) {
+  const place *p = place_of(op);
+  for (int32_t i = 0; i < p->count; i++)
+    if (find(f, p->groups[i]) == g) return true;
+  return false;
 }
 
 static int32_t new_group(fusing *f, const vt_op *op) {
@@ -335,12 +347,27 @@ static bool takes_producers(const group *g) {
          g->kind == VT_KERNEL_UPDATE;
 }
 
-// Whether the operator reads into the product's own operands, not into what follows it.
-static bool feeds_hero(const fusing *f, const group *g, const vt_op *op, int depth) {
-  if (g->kind != VT_KERNEL_PRODUCT || depth > MOST_DEPTH) return false;
+// Whether a search that has begun comes to the value for the first time.
+static bool is_new(const fusing *f, const vt_value *value) {
+  bool is = f->seen[value->id] != f->searches;
+  f->seen[value->id] = f->searches;
+  return is;
+}
+
+static bool feeds(const fusing *f, const vt_op *op, int32_t g, int depth) {
+  if (depth > MOST_DEPTH || !is_new(f, &op->results[0])) return false;
+  const vt_op *hero = f->groups.data[g].hero;
   for (const use *u = f->uses[op->results[0].id]; u; u = u->next)
-    if (u->op == g->hero || (is_soft(u->op) && feeds_hero(f, g, u->op, depth + 1))) return true;
+    if (u->op == hero ||
+        (is_soft(u->op) && is_member(f, u->op, g) && feeds(f, u->op, g, depth + 1)))
+      return true;
   return false;
+}
+
+// Whether the operator reads into the product's own operands, not into what follows it.
+static bool feeds_hero(fusing *f, int32_t g, const vt_op *op) {
+  f->searches++;
+  return f->groups.data[g].kind == VT_KERNEL_PRODUCT && feeds(f, op, g, 0);
 }
 
 // An array is stored as it is, not as the wider one that its readers make of it.
@@ -349,10 +376,10 @@ static bool widens(const fusing *f, const vt_op *op) {
          bytes_of(f, &op->results[0]) > bytes_of(f, vt_kernel_source(op->operands[0]));
 }
 
-static bool can_make(const fusing *f, const group *g, const vt_op *op) {
-  if (!takes_producers(g) || spreads(f, op)) return false;
-  if (op->code == VT_OP_CONCATENATE && g->kind != VT_KERNEL_LOOP) return false;
-  if (!feeds_hero(f, g, op, 0)) return true;
+static bool can_make(fusing *f, int32_t g, const vt_op *op) {
+  if (!takes_producers(&f->groups.data[g]) || spreads(f, op)) return false;
+  if (op->code == VT_OP_CONCATENATE && f->groups.data[g].kind != VT_KERNEL_LOOP) return false;
+  if (!feeds_hero(f, g, op)) return true;
   return !is_dear(op) && (widens(f, op) || !follows_product(f, op));
 }
 
@@ -441,11 +468,13 @@ static void store(fusing *f, const vt_op *op, const readers *r) {
     link_all(f, op, at);
 }
 
-// Bytes of the arrays that an operator is made from, as far as they are in memory anyway.
+// Bytes of the arrays that an operator is made from, as far as they are in memory anyway. Each
+// counts once.
 static double made_from(const fusing *f, const vt_op *op, int depth) {
   double bytes = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
+    if (!is_new(f, from)) continue;
     bool made = from->op && is_soft(from->op) && !place_of(from->op)->stored;
     bytes += made && depth < MOST_DEPTH ? made_from(f, from->op, depth + 1) : bytes_of(f, from);
   }
@@ -454,7 +483,8 @@ static double made_from(const fusing *f, const vt_op *op, int depth) {
 
 // A conversion of what is an array anyway is made by each product that wants it, and so is what
 // would be a larger array than those it is made from; others are stored as what they convert to.
-static bool converts_array(const fusing *f, const vt_op *op) {
+static bool converts_array(fusing *f, const vt_op *op) {
+  f->searches++;
   if (op->code != VT_OP_CONVERT)
     return held_for(f, op, 0) <= 0 && made_from(f, op, 0) < bytes_of(f, &op->results[0]);
   const vt_value *from = vt_kernel_source(op->operands[0]);
@@ -463,11 +493,9 @@ static bool converts_array(const fusing *f, const vt_op *op) {
 
 static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS;
-  for (int32_t i = 0; i < r->count && all; i++)
-    all = can_make(f, &f->groups.data[r->groups[i]], op);
-  for (int32_t i = 0; i < r->count && all && r->count > 1; i++)
-    all = !is_elementwise(op) || converts_array(f, op) ||
-          !feeds_hero(f, &f->groups.data[r->groups[i]], op, 0);
+  for (int32_t i = 0; i < r->count && all; i++) all = can_make(f, r->groups[i], op);
+  bool once = r->count > 1 && is_elementwise(op) && all && !converts_array(f, op);
+  for (int32_t i = 0; i < r->count && once && all; i++) all = !feeds_hero(f, r->groups[i], op);
   if (all && r->count > 1)
     all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
           (held_for(f, op, 0) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
@@ -754,6 +782,9 @@ static void prepare(fusing *f) {
   for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
   f->uses = VT_NEW_ARRAY(&f->scratch, use *, func->value_count + 1);
   f->returned = VT_NEW_ARRAY(&f->scratch, bool, func->value_count + 1);
+  f->seen = VT_NEW_ARRAY(&f->scratch, int32_t, func->value_count + 1);
+  f->bytes = VT_NEW_ARRAY(&f->scratch, double, func->value_count + 1);
+  for (int32_t i = 0; i < func->value_count; i++) f->bytes[i] = -1;
   f->ops = VT_NEW_ARRAY(&f->scratch, const vt_op *, f->op_count + 1);
   int32_t at = 0;
   for (vt_op *op = func->first; op; op = op->next) {
