@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // partition.c - what the program of one device costs, and a whole prediction, next to the import of
-// the same program, in processor time: the first time in a process, as for a single compilation, where part of it is
-// waiting for pages of memory; and again, as in a process that has compiled before (the least of
-// several). Prints a JSON object. The program is a file, or made of as many operations, for as many
-// devices.
+// the same program, in processor time: the first time in a process, as for a single compilation,
+// where part of it is waiting for pages of memory; and again, as in a process that has compiled
+// before (the least of several). Prints a JSON object. The program is a file, or made of as many
+// operations, for as many devices.
 //   partition FILE | OPERATIONS DEVICES
 #include <inttypes.h>
 #include <stdio.h>
