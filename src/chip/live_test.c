@@ -141,6 +141,37 @@ static const row rows[] = {
           "tensor<1x2xi64>, use_global_device_ids} : (tensor<512x1024xf32>) -> " A "\n" //
           DOT_A("%d", "%x", "%g") "return %d : " A "\n"),
      "all_gather f32[1024,1024] 4096", 0},
+    {"activations of the forward pass wait for the backward pass",
+     MAIN("%x: " A ", %w: " A, A ", " A ", " A,
+          DOT_A("%a", "%x", "%w") DOT_A("%b", "%a", "%w") DOT_A("%c", "%b", "%w") //
+          DOT_A("%g", "%c", "%b") DOT_A("%h", "%g", "%a") DOT_A("%i", "%h", "%x") //
+          "return %g, %h, %i : " A ", " A ", " A "\n"),
+     "dot_general f32[1024,1024] 4096, dot_general f32[1024,1024] 4096, "
+     "dot_general f32[1024,1024] 4096",
+     6144},
+    {"a narrow array lies with its long dimension in the lanes",
+     MAIN("%x: " H ", %w: tensor<1024x16xbf16>, %v: tensor<16x1024xbf16>", H,
+          DOT("%d", "%x", "%w", "(" H ", tensor<1024x16xbf16>) -> tensor<1024x16xbf16>") //
+          DOT("%e", "%d", "%v", "(tensor<1024x16xbf16>, tensor<16x1024xbf16>) -> " H)    //
+          "return %e : " H "\n"),
+     "dot_general bf16[1024,16] 32", 32},
+    {"a mask is kept as bytes, not as what it was compared from",
+     MAIN("%x: " A ", %w: " A, A,
+          DOT_A("%d", "%x", "%w") "%m = stablehlo.compare GT, %d, %x : (" A ", " A
+                                  ") -> tensor<1024x1024xi1>\n"
+                                  "%z = stablehlo.constant dense<0.0> : " A
+                                  "\n%s = stablehlo.select %m, %x, %z : tensor<1024x1024xi1>, " A
+                                  "\n" DOT_A("%e", "%s", "%w") DOT_A("%f", "%e", "%e") //
+          "%r = stablehlo.select %m, %f, %z : tensor<1024x1024xi1>, " A "\nreturn %r : " A "\n"),
+     "dot_general f32[1024,1024] 4096, compare pred[1024,1024] 1024", 6144},
+    {"an array is sorted in place",
+     MAIN("%x: " A, A,
+          DOT_A("%d", "%x", "%x") "%s = \"stablehlo.sort\"(%d) <{dimension = 1 : i64}> ({\n"
+                                  "^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+                                  "%l = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) "
+                                  "-> tensor<i1>\nstablehlo.return %l : tensor<i1>\n}) : (" A
+                                  ") -> " A "\n" DOT_A("%e", "%s", "%s") "return %e : " A "\n"),
+     "dot_general f32[1024,1024] 4096", 4096},
     {"what nobody uses is not there",
      MAIN("%x: " A, A, DOT_A("%d", "%x", "%x") DOT_A("%e", "%d", "%d") "return %x : " A "\n"), "",
      2048},
