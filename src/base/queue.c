@@ -7,7 +7,7 @@
 #include "base/check.h"
 
 void vt_queue_init(vt_queue *q) {
-  *q = (vt_queue){.last = &q->first};
+  *q = (vt_queue){.last = &q->first, .settled = true};
   pthread_mutex_init(&q->lock, NULL);
   pthread_cond_init(&q->work, NULL);
   pthread_cond_init(&q->idle, NULL);
@@ -56,6 +56,7 @@ static void start(vt_queue *q) {
 void vt_queue_put(vt_queue *q, vt_task *task) {
   pthread_mutex_lock(&q->lock);
   if (task->beside && !q->started) start(q);
+  q->settled = false;
   task->next = NULL;
   task->done = false;
   *q->last = task;
@@ -66,6 +67,7 @@ void vt_queue_put(vt_queue *q, vt_task *task) {
 }
 
 vt_status vt_queue_wait(vt_queue *q, const vt_task *task) {
+  if (q->settled) return VT_OK;
   pthread_mutex_lock(&q->lock);
   while (!q->error && (task ? !task->done : q->first || q->runs)) {
     if (q->runs)
@@ -74,6 +76,7 @@ vt_status vt_queue_wait(vt_queue *q, const vt_task *task) {
       run_first(q);
   }
   vt_status st = q->error ? vt_status_copy(q->error) : VT_OK;
+  q->settled = !task && !st;
   pthread_mutex_unlock(&q->lock);
   return st;
 }

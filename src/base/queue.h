@@ -27,6 +27,7 @@ typedef struct vt_queue {
   vt_task *first, **last;
   int32_t beside; // tasks in the list that are
   bool runs, started, stopping;
+  bool settled;    // since a wait for all nothing was put; of the thread that puts
   vt_status error; // of the task that failed
   pthread_t thread;
 } vt_queue;

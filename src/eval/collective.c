@@ -195,22 +195,37 @@ static vt_status fold_block(const vt_lane_set *s, vt_fold *fold, int64_t width, 
   return as_is ? VT_OK : vt_eval_convert_array(fold->types[0], dtype, n, acc, to);
 }
 
+vt_fold *vt_collective_usual_fold(const vt_op *op, vt_arena *arena) {
+  bool sum = op->code == VT_OP_CROSS_REPLICA_SUM;
+  if (!op->operand_count || (!sum && !op->region_count)) return NULL;
+  const vt_tensor in = {.type = op->operands[0]->type};
+  for (uint32_t k = 1; k < op->operand_count; k++)
+    if (op->operands[k]->type.dtype != in.type.dtype) return NULL;
+  vt_lane_set set = {.op = op};
+  vt_fold *fold = VT_NEW(arena, vt_fold);
+  vt_status st = open_fold(&set, &in, 1, fold);
+  bool usual = !st && fold->loop;
+  if (!usual && !sum) vt_fold_close(fold);
+  vt_status_free(st);
+  return usual ? fold : NULL;
+}
+
 // By blocks that stay in the cache while the members are added.
 vt_status vt_collective_fold(const vt_lane_set *s, int64_t width, const int32_t *row, void *to) {
   enum { BLOCK = 1 << 14 };
   vt_type type = s->in[row[0]][s->index].type;
   int64_t n = vt_type_elements(type), block = n < BLOCK ? n : BLOCK;
-  vt_fold fold = {0};
+  vt_fold own, *fold = s->fold ? s->fold : &own;
   void *acc = NULL, *x = NULL;
-  vt_status st = open_fold(s, s->in[row[0]], block, &fold);
-  int64_t bytes = (int64_t)vt_dtype_bytes(fold.types[0]);
-  bool scratch = !st && !folds_as_is(s, &fold, row);
+  vt_status st = s->fold ? VT_OK : open_fold(s, s->in[row[0]], block, &own);
+  int64_t bytes = (int64_t)vt_dtype_bytes(fold->types[0]);
+  bool scratch = !st && !folds_as_is(s, fold, row);
   if (scratch) st = vt_eval_scratch(block * bytes, &acc);
   if (scratch && !st) st = vt_eval_scratch(block * bytes, &x);
   for (int64_t at = 0; at < n && !st; at += block)
-    st = fold_block(s, &fold, width, row, at, n - at < block ? n - at : block, acc, x,
+    st = fold_block(s, fold, width, row, at, n - at < block ? n - at : block, acc, x,
                     (char *)to + at * (int64_t)vt_dtype_bytes(type.dtype));
-  if (s->op->code != VT_OP_CROSS_REPLICA_SUM) vt_fold_close(&fold);
+  if (!s->fold && s->op->code != VT_OP_CROSS_REPLICA_SUM) vt_fold_close(&own);
   free(acc);
   free(x);
   return st;
@@ -406,7 +421,7 @@ static vt_status run_collective(vt_eval_state *state, const vt_eval_env *env, co
   bool outside_gets_zeros =
       op->code == VT_OP_COLLECTIVE_BROADCAST || op->code == VT_OP_COLLECTIVE_REDUCE;
   for (uint32_t k = 0; k < op->result_count && !st; k++) {
-    vt_lane_set s = {op, state, env, k, in, out};
+    vt_lane_set s = {op, state, env, k, in, out, NULL};
     for (int32_t d = 0; d < devices; d++)
       if (outside_gets_zeros)
         zero(out[d][k]);

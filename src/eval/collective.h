@@ -34,7 +34,11 @@ typedef struct vt_lane_set {
   uint32_t index;
   const vt_tensor *const *in;
   vt_tensor *const *out; // NULL rows are somebody else's to make
+  struct vt_fold *fold;  // of a reduction; NULL: opened for this one
 } vt_lane_set;
+
+// The fold of a reduction whose body is a usual one, which any run can use; NULL: it has none.
+struct vt_fold *vt_collective_usual_fold(const vt_op *op, vt_arena *arena);
 
 // Rows of device positions; the pairs of a permute.
 vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) VT_CHECKED;

@@ -138,7 +138,7 @@ static void run_pairs(const joint *j) {
 
 static vt_status run_row(const joint *j, int64_t g) {
   for (uint32_t k = 0; k < j->op->result_count; k++) {
-    vt_lane_set set = {j->op, j->state, j->env, k, j->in, j->out};
+    vt_lane_set set = {j->op, j->state, j->env, k, j->in, j->out, NULL};
     VT_TRY(vt_collective_row(&set, j->groups.width, row_of(j, g)));
   }
   return VT_OK;
@@ -221,7 +221,7 @@ static vt_status fold_share(piece *p, const void *const *taken) {
     row[p->k] = (vt_tensor){type, (void *)(uintptr_t)data};
     in[d] = row;
   }
-  vt_lane_set set = {j->op, j->state, j->env, p->k, in, NULL};
+  vt_lane_set set = {j->op, j->state, j->env, p->k, in, NULL, NULL};
   return vt_collective_fold(&set, p->width, p->row, share_of(p, j->out[p->first][p->k], p->mine));
 }
 

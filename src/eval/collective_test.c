@@ -49,7 +49,11 @@ static void *run_part(void *user) {
                      .partition_count = DEVICES / replicas,
                      .replica_count = replicas};
   vt_meetings meetings = {.user = &p->loopback, .meet = vt_loopback_meet};
-  p->st = vt_eval_collective_part(p->op, &env, DEVICES, p->in, p->out, &meetings);
+  vt_part *kept;
+  p->st = vt_part_create(p->op, DEVICES, env.partition, &kept);
+  for (int run = 0; run < 2 && !p->st; run++) // what the first leaves behind is used by the second
+    p->st = vt_part_run(kept, &env, p->in, p->out, &meetings);
+  vt_part_destroy(kept);
   if (p->st) vt_loopback_fail(p->loopback.all);
   vt_loopback_forget(&p->loopback);
   return NULL;
@@ -83,7 +87,7 @@ static size_t expect_parts(const vt_op *op, const vt_tensor *const *ins, vt_tens
     free(parts[d].out);
   }
   vt_loopback_close(&all);
-  return all.bytes;
+  return all.bytes / 2;
 }
 
 // ---- some devices of several --------------------------------------------------------------------

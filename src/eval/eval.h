@@ -59,11 +59,15 @@ vt_status vt_eval_collective(const vt_op *op, int32_t device_count,
                              const vt_tensor *const *operands,
                              vt_tensor *const *results) VT_CHECKED;
 
-// One collective for one device, env->partition of `device_count`; the others run elsewhere. Bits
-// as above. errors of `meetings`, too
-vt_status vt_eval_collective_part(const vt_op *op, const vt_eval_env *env, int32_t device_count,
-                                  const vt_tensor *operands, vt_tensor *results,
-                                  const vt_meetings *meetings) VT_CHECKED;
+// One collective for one device, at `place` of `device_count`; the others run elsewhere. Made once,
+// run often. Bits as above. errors of `meetings`, too
+// Threads: one at a time.
+typedef struct vt_part vt_part;
+vt_status vt_part_create(const vt_op *op, int32_t device_count, int32_t place,
+                         vt_part **out_part) VT_CHECKED;
+vt_status vt_part_run(vt_part *part, const vt_eval_env *env, const vt_tensor *operands,
+                      vt_tensor *results, const vt_meetings *meetings) VT_CHECKED;
+void vt_part_destroy(vt_part *part); // accepts NULL
 
 // One collective for the devices of one process, those with part_of[device] == here; the others run
 // elsewhere. Rows of other devices are NULL. Bits as above. errors of `meetings`, too

@@ -124,17 +124,24 @@ static vt_status run_collective(const vt_step *step, vt_exec *exec, vt_frame *co
   return vt_eval_collective(step->op, (int32_t)count, body->operands, body->results);
 }
 
+static void destroy_part(void *body) {
+  vt_part_destroy(*(vt_part **)body);
+}
+
 // The other devices run in other processes.
 static vt_status run_part(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
                           uint32_t count) {
   vt_assert(count == 1);
   if (!exec->run->meetings)
     return vt_error(VT_FAILED_PRECONDITION, "a collective, and no other process is there");
+  vt_part **part = step->body;
+  if (!*part)
+    VT_TRY(vt_part_create(step->op, exec->program->options.device_count, frames[0]->index, part));
   vt_eval_env env = exec->env;
   env.partition = frames[0]->index;
   fill_tensors(step, frames[0], step->tensors);
-  return vt_eval_collective_part(step->op, &env, exec->program->options.device_count, step->tensors,
-                                 step->tensors + step->input_count, exec->run->meetings);
+  return vt_part_run(*part, &env, step->tensors, step->tensors + step->input_count,
+                     exec->run->meetings);
 }
 
 // Some of the other devices do.
@@ -163,9 +170,11 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   int32_t devices = program->options.device_count;
   if (program->options.only && (!program->here || one_by_one(&program->options))) {
     step->run = run_part;
+    step->body = VT_NEW(&plan->program->arena, vt_part *);
     step->runner = "processes";
     step->crosses = true;
     plan->collective = true;
+    (void)vt_program_own(plan->program, destroy_part, step->body);
     return VT_OK;
   }
   if (plan->frame_count == 1 && devices == 1) return vt_step_eval(plan, step);
