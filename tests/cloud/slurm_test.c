@@ -22,6 +22,14 @@
 #define HOSTS                                                                                      \
   "$(squeue --me --noheader --states=running --format='%%j %%N' | sed -n 's/^vtpu.* //p')"
 
+#define AT(host, command) "nsenter --net=/proc/$(cat $HOME/cluster/" host "/holder)/ns/net " command
+// Whether both hosts know where the other workers of a node on them are.
+#define DIRECT                                                                                     \
+  "{ " AT("h1", "ip rule") "| grep -q ^164: && " AT("h2", "ip rule") "| grep -q ^164:; }"
+#define JOIN                                                                                       \
+  "vtpu tpu-vm ssh ada@pod --worker=1 --command='H=$(grep -- -w-0 /etc/hosts | cut -d\" \" -f1); " \
+  "timeout 120 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1"
+
 static void start(void) {
   guest_must("vtpud --state=$HOME/state --project=lab-one --admin=a@b.c --new-token --port=0 "
              "--config=$HOME/conf "
@@ -67,16 +75,31 @@ static void workers_land_on_both_hosts(void **state) {
   guest_must("vtpu tpu-vm ssh ada@pod --worker=all --command='hostname; echo before > mark' 2>&1");
   guest_says("-w-0");
   guest_says("-w-1");
-  // From one host to the other, through the hub.
-  guest_must("vtpu tpu-vm ssh ada@pod --worker=1 --command='H=$(grep -- -w-0 /etc/hosts | cut "
-             "-d\" \" -f1); timeout 120 bash -c \"exec 3<>/dev/tcp/$H/22\" && echo joined' 2>&1");
+  guest_must(JOIN); // from one host to the other
   guest_says("joined");
   guest_must("vtpu tpu-vm describe pod --format=json");
 }
 
+// Workers of one node need no hub: they reach each other while it forwards nothing between workers.
+static void workers_reach_each_other_directly(void **state) {
+  (void)state;
+  guest_must(WAIT(300, DIRECT));
+  guest_must(
+      "nft -f - <<END\ntable inet closed {\n chain forward { type filter hook forward priority "
+      "-20; ip saddr 10.164.0.0/16 ip daddr 10.164.0.0/16 counter drop; }\n}\nEND");
+  guest_must(JOIN);
+  guest_says("joined");
+  guest_must("nft list table inet closed | grep 'packets 0'; nft delete table inet closed");
+  guest_says("packets 0");
+}
+
 #define OTHER "VTPU_PROJECT=lab-two VTPU_ZONE=europe-west4-a vtpu tpu-vm "
 
-// A worker of another project shares a host with one worker, and the hub with the other.
+#define ELSEWHERE(host) AT(host, "nft list chain inet vtpu elsewhere")
+
+// A worker of another project shares a host with one worker, and the hub with the other. What a
+// host sends directly for a worker that is no peer, as one would whose routes are out of date, is
+// dropped by the receiver's host.
 static void projects_stay_apart(void **state) {
   (void)state;
   guest_must(
@@ -84,6 +107,12 @@ static void projects_stay_apart(void **state) {
       "'{\"projectId\": \"lab-two\"}' $VTPU_ENDPOINT/v1/projects && curl -sf -H \"$A\" -d {} "
       "$VTPU_ENDPOINT/v1/projects/lab-two/services/tpu.googleapis.com:enable");
   guest_must(OTHER "create other --accelerator-type=v3-8 --version=v2-alpha 2>&1");
+  // The routes of the pod's workers, for all.
+  guest_must("for h in h1 h2; do T=$(" AT(
+      "$h", "ip rule") " | sed -n 's/^164:.* lookup "
+                       "\\([0-9]*\\).*/\\1/p'); " AT("$h",
+                                                     "ip rule add pref 100 from 10.164.0.0/16 "
+                                                     "lookup $T") " || exit 1; done");
   for (int worker = 0; worker < 2; worker++) {
     char ip[32] = "";
     guest_must("vtpu tpu-vm describe pod --format=json | grep -o '\"ipAddress\": *\"[0-9.]*\"' | "
@@ -96,6 +125,8 @@ static void projects_stay_apart(void **state) {
     guest_says("tried");
     assert_null(strstr(vt_text_string(&guest_output), "joined"));
   }
+  guest_must("{ " ELSEWHERE("h1") "; " ELSEWHERE("h2") "; } | grep 'packets [1-9].* drop'");
+  guest_must("for h in h1 h2; do " AT("$h", "ip rule del pref 100") " || exit 1; done");
   guest_must(OTHER "delete other --quiet 2>&1");
   guest_must(WAIT(600, "test $(squeue --me --noheader | wc -l) = 2")); // its disk went too
 }
@@ -161,6 +192,7 @@ static void nothing_is_left(void **state) {
   guest_must(WAIT(600, "test -z \"$(squeue --me --noheader; ls $HOME/cluster/disks/h1 "
                        "$HOME/cluster/disks/h2 2>/dev/null | grep -v :)\""));
   guest_must("ip route | { ! grep 'via 192.0.2'; }");
+  guest_must("{ " AT("h1", "ip rule") "; " AT("h2", "ip rule") "; } | { ! grep ^164:; }");
 }
 
 static void a_full_cluster_says_so(void **state) {
@@ -245,6 +277,7 @@ static int start_cluster(void) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(workers_land_on_both_hosts),
+      cmocka_unit_test(workers_reach_each_other_directly),
       cmocka_unit_test(projects_stay_apart),
       cmocka_unit_test(a_killed_daemon_finds_its_jobs),
       cmocka_unit_test(a_stopped_node_comes_back_to_its_disk),

@@ -27,6 +27,8 @@ typedef struct vt_slurm_slot {
   char erase_host[128];
   char placed[64]; // where the hub sends its packets, "" = nowhere, "-" = on this host
   int64_t waiting_ns, cancelled_ns;
+  uint64_t told; // where its host knows the other workers of its node to be, as a hash; 0 = nowhere
+  int64_t told_ns;
 } vt_slurm_slot;
 
 typedef struct vt_slurm_driver {

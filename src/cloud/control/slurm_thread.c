@@ -8,17 +8,20 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "cloud/worker/network.h"
 
 // Polling interval: while something changes, and otherwise.
 static const int64_t soon_ns = VT_SECOND / 4, later_ns = 2 * VT_SECOND;
 
 typedef struct action {
-  enum { SUBMIT, CANCEL, NOTICE, CLEAN, PLACE, UNPLACE } what;
+  enum { SUBMIT, CANCEL, NOTICE, CLEAN, PLACE, UNPLACE, PEERS } what;
   int64_t uid, worker, job;
   unsigned project;
   bool spot, good;
-  char host[128], ip[32], address[64], *script;
+  char host[128], ip[32], address[64];
+  char *script; // PEERS: "ip=address" each, with a space behind
+  uint64_t told;
 } action;
 typedef VT_ARRAY(action) actions;
 
@@ -159,6 +162,43 @@ static void plan_place(vt_slurm_driver *d, vt_slurm_slot *slot, const action *of
   snprintf(slot->placed, sizeof slot->placed, "%s", address);
 }
 
+// The other workers of its node and where they are; false: one of them is on its way.
+static bool list_peers(const vt_slurm_driver *d, const vt_slurm_slot *slot, vt_text *out_list,
+                       uint64_t *out_hash) {
+  *out_hash = 0;
+  for (size_t i = 0; i < d->slots.size; i++) {
+    const vt_slurm_slot *other = &d->slots.data[i];
+    if (other->uid != slot->uid || other == slot || other->dropped || !vt_slurm_live(other))
+      continue;
+    if (other->state != VT_SLURM_RUNNING || !other->up) return false;
+    const char *address = address_of(d, other->host);
+    if (!*address || !*other->ip) return false;
+    size_t at = out_list->size;
+    vt_text_printf(out_list, "%s=%s ", other->ip, address);
+    *out_hash += vt_hash_bytes(out_list->data + at, out_list->size - at, (uint64_t)slot->job);
+  }
+  return true;
+}
+
+// Its host is told when all workers of the node are there, and when one has moved.
+static void plan_peers(const vt_slurm_driver *d, vt_slurm_slot *slot, const action *of,
+                       actions *out) {
+  vt_text list = {0};
+  action a = *of;
+  int64_t now = vt_slurm_clock();
+  if (d->cloud->options.guest_level == 0 || !slot->up || !slot->job || slot->ending ||
+      slot->state != VT_SLURM_RUNNING || (slot->told_ns && now - slot->told_ns < 5 * VT_SECOND))
+    return;
+  if (list_peers(d, slot, &list, &a.told) && a.told != slot->told) {
+    slot->told_ns = now;
+    a.what = PEERS;
+    snprintf(a.host, sizeof a.host, "%s", slot->host);
+    a.script = strdup(vt_text_string(&list));
+    vt_array_push(out, a);
+  }
+  vt_text_free(&list);
+}
+
 static void plan(vt_slurm_driver *d, vt_slurm_slot *slot, actions *out) {
   action a = {.uid = slot->uid,
               .worker = slot->worker,
@@ -168,6 +208,7 @@ static void plan(vt_slurm_driver *d, vt_slurm_slot *slot, actions *out) {
   int64_t now = vt_slurm_clock();
   snprintf(a.ip, sizeof a.ip, "%s", slot->ip);
   plan_place(d, slot, &a, out);
+  plan_peers(d, slot, &a, out);
   if (slot->disk == VT_DISK_ERASE) {
     a.what = CLEAN;
     snprintf(a.host, sizeof a.host, "%s", slot->erase_host);
@@ -261,6 +302,32 @@ static vt_status submit(vt_slurm_driver *d, const action *a, bool clean, const c
   return st;
 }
 
+// A step of the worker's job, which takes none of the job's resources.
+static vt_status tell_peers(vt_slurm_driver *d, const action *a) {
+  vt_arena arena = {0};
+  vt_text said = {0};
+  arguments argv = {0};
+  static const char *const always[] = {
+      "srun",         "--overlap",  "--quiet",
+      "--input=none", "--ntasks=1", "--nodes=1",
+      "--mem=0",      "--chdir=/",  "--export=PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+  for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+    vt_array_push_in(&arena, &argv, always[i]);
+  vt_array_push_in(&arena, &argv, vt_arena_printf(&arena, "--jobid=%lld", (long long)a->job));
+  vt_array_push_in(&arena, &argv, d->launcher);
+  vt_array_push_in(&arena, &argv, "peers");
+  vt_array_push_in(&arena, &argv,
+                   vt_arena_printf(&arena, "%s/%s/%lld-%lld", d->cloud->options.slurm_folder,
+                                   a->host, (long long)a->uid, (long long)a->worker));
+  for (char *rest = a->script, *peer; (peer = strsep(&rest, " "));)
+    if (*peer) vt_array_push_in(&arena, &argv, peer);
+  vt_array_push_in(&arena, &argv, NULL);
+  vt_status st = vt_slurm_run(&d->stop, argv.data, "", &said);
+  vt_text_free(&said);
+  vt_arena_free(&arena);
+  return st;
+}
+
 static vt_status run_action(vt_slurm_driver *d, action *a) {
   char id[32];
   vt_text text = {0};
@@ -290,6 +357,9 @@ static vt_status run_action(vt_slurm_driver *d, action *a) {
         a->what == PLACE)
       st = vt_error(VT_UNAVAILABLE, "no way to %s at %s", a->ip, a->address);
     break;
+  case PEERS:
+    st = tell_peers(d, a);
+    break;
   }
   vt_text_free(&text);
   return st;
@@ -307,6 +377,7 @@ static void finish(vt_slurm_driver *d, const action *a) {
       *slot->host = *slot->reason = *slot->comment = 0;
       slot->cancelled_ns = 0;
     }
+    if (a->what == PEERS && a->good) slot->told = a->told;
     // A host that Slurm no longer knows keeps what it has; if Slurm does not answer, retry later.
     if (a->what == CLEAN && (a->good || !d->lost)) slot->disk = VT_DISK_ERASED;
   }

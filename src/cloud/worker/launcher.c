@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // launcher.c - vtpu-guest, the launcher of one worker.
 //   vtpu-guest boot FOLDER    builds the worker that FOLDER/spec describes and stays until it ends
+//   vtpu-guest peers FOLDER IP=HOST...   sends its packets to others of its node to those hosts
 //   vtpu-guest keys USER      inside: prints the ssh keys of USER (AuthorizedKeysCommand of sshd)
 //   vtpu-guest agent          inside: keeps accounts in step with the metadata server
 //   vtpu-guest host FD ...    the helper of a daemon (helper_serve.c): boots and ends its workers
@@ -13,6 +14,7 @@
 #include "cloud/worker/process.h"
 #include "cloud/worker/worker.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -331,6 +333,31 @@ static int disks(const char *folder) {
   return 0;
 }
 
+static bool is_address(const char *text, size_t size) {
+  struct in_addr address;
+  char copy[INET_ADDRSTRLEN];
+  if (size >= sizeof copy) return false;
+  snprintf(copy, sizeof copy, "%.*s", (int)size, text);
+  return inet_pton(AF_INET, copy, &address) == 1;
+}
+
+// Where the other workers of its node are has changed.
+static int peers(const char *folder, int count, char **list) {
+  vt_boot b = {0};
+  read_spec(&b, folder);
+  for (int i = 0; i < count; i++) {
+    size_t n = strcspn(list[i], "=");
+    if (list[i][n] && is_address(list[i], n) &&
+        is_address(list[i] + n + 1, strlen(list[i] + n + 1)))
+      continue;
+    fprintf(stderr, "vtpu-guest: %s is not ADDRESS=HOST\n", list[i]);
+    return 2;
+  }
+  if (vt_net_peers(b.bridge, b.veth, b.ip, count, list)) return 0;
+  fprintf(stderr, "vtpu-guest: no direct way from %s to its peers\n", b.ip);
+  return 1;
+}
+
 static int keys(const char *user) {
   static char text[256 << 10];
   char path[256], tag[32];
@@ -349,6 +376,7 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "keys") == 0) return keys(argv[2]);
   if (argc == 3 && strcmp(argv[1], "disks") == 0) return disks(argv[2]);
   if (argc == 3 && strcmp(argv[1], "probe") == 0) return probe(argv[2]);
+  if (argc > 2 && strcmp(argv[1], "peers") == 0) return peers(argv[2], argc - 3, argv + 3);
   if (argc > 3 && strcmp(argv[1], "host") == 0)
     return vt_helper_serve(atoi(argv[2]), argc - 3, argv + 3);
   if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254", "", 0);

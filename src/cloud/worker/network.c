@@ -11,6 +11,7 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -19,9 +20,14 @@
 
 extern char **environ;
 
-// Protocol number of the hub's routes to workers on other hosts, which marks them as ours
-// (rtnetlink(7), rtm_protocol: numbers above RTPROT_STATIC are free).
+// Protocol number of our routes and rules to workers on other hosts, which marks them as ours
+// (rtnetlink(7), rtm_protocol: numbers above RTPROT_STATIC are free), and the preference of the
+// rules, before the main table's.
 #define ROUTES "164"
+#define BEFORE "164"
+// What the hub puts into packets that its rules let pass, and hosts clear in those of their own
+// workers: a code point for local use (RFC 2474, pool 2).
+#define HUB_MARK "0x2b"
 
 int vt_net_run(const char *const *argv) {
   pid_t pid;
@@ -67,6 +73,10 @@ static void let_within(const char *bridge) {
 bool vt_net_guard(bool again) {
   static const char rules[] =
       "table inet vtpu\ndelete table inet vtpu\ntable inet vtpu {\n"
+      " map peers { type ipv4_addr : verdict; }\n"
+      " chain source { type filter hook prerouting priority -10; policy accept;\n"
+      "  iifname \"vtb*\" fib saddr . iif oif missing drop\n"
+      "  iifname \"vtb*\" ip dscp set 0\n }\n"
       " chain input { type filter hook input priority 0; policy accept;\n"
       "  iifname \"vtb*\" jump worker\n"
       "  ip saddr " VT_NET_WORKERS " jump worker\n }\n"
@@ -76,7 +86,12 @@ bool vt_net_guard(bool again) {
       "  icmp type echo-request accept\n"
       "  drop\n }\n"
       " chain forward { type filter hook forward priority 0; policy accept;\n"
-      "  iifname \"vtb*\" oifname \"vtb*\" drop\n }\n}\n";
+      "  iifname \"vtb*\" oifname \"vtb*\" drop\n"
+      "  oifname \"vtb*\" ip saddr " VT_NET_WORKERS " jump elsewhere\n }\n"
+      " chain elsewhere {\n"
+      "  ip dscp " HUB_MARK " accept\n"
+      "  ip daddr vmap @peers\n"
+      "  counter drop\n }\n}\n";
   if (!again && RUN("nft", "list", "table", "inet", "vtpu") == 0) return true;
   if (!load_rules(rules)) return false;
   struct if_nameindex *names = if_nameindex();
@@ -135,9 +150,76 @@ static const char *make_port(const char *bridge, const char *veth) {
   return NULL;
 }
 
+// --- the other workers of its node ---------------------------------------------------------------
+
+// A worker's own table of routes: its address as a number.
+static void table_of(const char *ip, char out[16]) {
+  struct in_addr address = {0};
+  (void)inet_pton(AF_INET, ip, &address);
+  snprintf(out, 16, "%u", ntohl(address.s_addr));
+}
+
+static void forget_peers(const char *veth, const char *ip) {
+  char rules[256], table[16];
+  table_of(ip, table);
+  while (RUN("ip", "rule", "del", "from", ip, "lookup", table) == 0) {
+  }
+  (void)RUN("ip", "route", "flush", "table", table);
+  // Each by itself: what is not there makes a file of rules fail as a whole.
+  snprintf(rules, sizeof rules, "delete element inet vtpu peers { %s }\n", ip);
+  (void)load_rules(rules);
+  snprintf(rules, sizeof rules, "delete chain inet vtpu peers-%s\n", veth);
+  (void)load_rules(rules);
+}
+
+// Packets that come to the worker from another host: from its peers.
+static bool admit_peers(const char *veth, const char *ip, int count, char *const *peers) {
+  char *rules = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&rules, &size);
+  if (!out) return false;
+  fprintf(out, "add chain inet vtpu peers-%s\n", veth);
+  for (int i = 0; i < count; i++)
+    fprintf(out, "add rule inet vtpu peers-%s ip saddr %.*s accept\n", veth,
+            (int)strcspn(peers[i], "="), peers[i]);
+  fprintf(out, "add element inet vtpu peers { %s : jump peers-%s }\n", ip, veth);
+  bool good = fclose(out) == 0 && load_rules(rules);
+  free(rules);
+  return good;
+}
+
+static bool reach_peers(const char *bridge, const char *ip, int count, char *const *peers) {
+  char table[16], peer[32];
+  bool good = true;
+  table_of(ip, table);
+  for (int i = 0; i < count && good; i++) {
+    size_t n = strcspn(peers[i], "=");
+    snprintf(peer, sizeof peer, "%.*s", (int)n, peers[i]);
+    if (vt_net_is_here(peers[i] + n + 1)) continue;
+    good = RUN("ip", "route", "replace", peer, "via", peers[i] + n + 1, "table", table, "proto",
+               ROUTES) == 0;
+  }
+  return good && RUN("ip", "rule", "add", "pref", BEFORE, "from", ip, "iif", bridge, "lookup",
+                     table, "protocol", ROUTES) == 0;
+}
+
+bool vt_net_peers(const char *bridge, const char *veth, const char *ip, int count,
+                  char *const *peers) {
+  int lock = lock_network();
+  bool good = if_nametoindex(veth) != 0; // not after vt_net_close
+  if (good) {
+    forget_peers(veth, ip);
+    good = !count || (admit_peers(veth, ip, count, peers) && reach_peers(bridge, ip, count, peers));
+    if (!good) forget_peers(veth, ip);
+  }
+  if (lock >= 0) close(lock);
+  return good;
+}
+
 const char *vt_net_open(const char *bridge, const char *veth, const char *ip, const char *hub) {
   int lock = lock_network();
   if (!vt_net_guard(false)) fputs("vtpu-guest: nft does not work here\n", stderr);
+  forget_peers(veth, ip); // of a launcher that was killed
   const char *missing = make_bridge(bridge);
   if (!missing) missing = make_port(bridge, veth);
   if (!missing && RUN("ip", "route", "replace", ip, "dev", bridge) != 0)
@@ -188,6 +270,8 @@ static int remove_links(const char *prefix, bool only_empty) {
 static bool remove_unused(void) {
   bool none = remove_links("vtb", true) == 0;
   if (none) (void)RUN("nft", "delete", "table", "inet", "vtpu");
+  while (none && RUN("ip", "rule", "del", "pref", BEFORE, "protocol", ROUTES) == 0) {
+  }
   return none;
 }
 
@@ -195,6 +279,7 @@ void vt_net_close(const char *bridge, const char *veth, const char *ip) {
   int lock = lock_network();
   (void)RUN("ip", "link", "del", veth);
   (void)RUN("ip", "route", "del", ip, "dev", bridge);
+  forget_peers(veth, ip);
   (void)remove_unused();
   if (lock >= 0) close(lock);
 }
@@ -216,16 +301,17 @@ bool vt_net_sweep(const char *tag, bool idle) {
 
 bool vt_net_hub(void) {
   // A packet is marked with the number of its sender's project; the receiver must be in the same
-  // one.
+  // one. Hosts see by another mark that it has passed here; on this host, which may have workers,
+  // that is before its own rules.
   static const char rules[] =
       "table inet vtpu_hub\ndelete table inet vtpu_hub\ntable inet vtpu_hub {\n"
       " map project { type ipv4_addr : mark; }\n"
       " set member { type ipv4_addr . mark; }\n"
-      " chain forward { type filter hook forward priority 0; policy accept;\n"
+      " chain forward { type filter hook forward priority -5; policy accept;\n"
       "  ip saddr " VT_NET_WORKERS " ip daddr " VT_NET_WORKERS " goto between\n }\n"
       " chain between {\n"
       "  meta mark set ip saddr map @project\n"
-      "  ip daddr . meta mark @member accept\n"
+      "  ip daddr . meta mark @member ip dscp set " HUB_MARK " accept\n"
       "  drop\n }\n}\n";
   (void)set("1", "/proc/sys/net/ipv4/%s", "ip_forward");
   return load_rules(rules);

@@ -4,7 +4,9 @@
 //
 // Every project has its own bridge. Workers on several hosts meet at the hub, the daemon's host:
 // each host sends packets for workers elsewhere, and for the metadata server, to the hub, which
-// knows the host of every worker.
+// knows the host of every worker. The workers of one node reach each other directly, once their
+// hosts have been told where they are: a route is for packets of that worker only, and a host takes
+// packets of other hosts' workers only from its own workers' peers, or with the hub's mark.
 #ifndef VT_CLOUD_NETWORK_H
 #define VT_CLOUD_NETWORK_H
 
@@ -26,6 +28,11 @@ bool vt_net_guard(bool again);
 // what could not be created.
 const char *vt_net_open(const char *bridge, const char *veth, const char *ip, const char *hub);
 bool vt_net_enter(const char *veth, int pid);
+// Where the other workers of its node are: "ip=address of a host" each; those of this host are left
+// out. Replaces what was said before. False: the worker is gone, or packets cannot be filtered, so
+// that they go by the hub.
+bool vt_net_peers(const char *bridge, const char *veth, const char *ip, int count,
+                  char *const *peers);
 // The worker has ended. A bridge is removed with its last port, the rules with the last bridge.
 void vt_net_close(const char *bridge, const char *veth, const char *ip);
 // Removes what killed launchers left: everything with the tag, when no worker of that cloud runs
