@@ -28,6 +28,8 @@ def expected(ranks):
     yield all_of_them[:, 2:4].reshape(-1)
     yield all_of_them[0]
     yield all_of_them.prod(0)[:2] / 100
+    for _ in range(4):
+        yield torch.ones(2)
 
 
 def computed(rank, ranks, device):
@@ -40,6 +42,9 @@ def computed(rank, ranks, device):
     yield xm.all_to_all(mine, split_dimension=0, concat_dimension=0, split_count=ranks)
     yield xm.collective_permute(mine, [(r, (r + 1) % ranks) for r in range(ranks)])
     yield xm.all_reduce(xm.REDUCE_MUL, mine)[:2] / 100
+    # Who gives takes turns: two programs that differ in a constant alone, here in one order and there in the other.
+    for root in (0, 1, 0, 1):
+        yield xm.all_reduce(xm.REDUCE_SUM, torch.ones(2, device=device) * float(rank == root))
 
 
 def train(model, rank, ranks, device, reduce, step_done):

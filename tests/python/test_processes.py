@@ -561,21 +561,22 @@ def test_a_stopped_process_is_named():
     assert "process 1 (host localhost" in out and "no sign of life" in out
 
 
-def test_different_programs_are_named():
+@pytest.mark.parametrize("differs_in", ["op", "constant"])
+def test_different_programs_are_named(differs_in):
     other = """
     mesh = Mesh(np.array(jax.devices()), ("x",))
     x = jax.make_array_from_callback((len(jax.devices()),), NamedSharding(mesh, P("x")), lambda at: np.ones(1, np.float32))
     def step_a(x):
         return x + 1
     def step_b(x):
-        return x - 1
+        return DIFFERENT
     try:
         jax.jit(step_b if index == 1 else step_a)(x).block_until_ready()
         say(error="")
     except Exception as e:
         say(error=str(e))
     """
-    for code, words, errors in Job("v3-8", other).end():
+    for code, words, errors in Job("v3-8", other.replace("DIFFERENT", "x - 1" if differs_in == "op" else "x + 2")).end():
         assert code == 0, errors[-3000:]
         error = words[-1]["error"]
         assert "different programs" in error and "jit_step_a" in error and "jit_step_b" in error and "process 1 (host" in error
