@@ -75,12 +75,7 @@ def main():
   parser.add_argument("--files", nargs="+", help="test files without .py (default: all of SLICES)")
   parser.add_argument("--slice", choices=SLICES, help="only this one")
   parser.add_argument("--cases", type=int, default=10, help="JAX_NUM_GENERATED_CASES (default 10)")
-  parser.add_argument("--jobs", type=int, default=2, help="files at a time")
-  parser.add_argument("--test-seconds", type=float, default=900, help="limit for one test")
-  parser.add_argument("--file-seconds", type=float, default=14400, help="limit for one file")
-  parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
-  parser.add_argument("-k", help="as in pytest", default="")
-  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=run.ROOT / "build/pallas")
+  run.add_limits(parser, run.ROOT / "build/pallas", 900, 14400)
   limits = parser.parse_args()
   limits.records = limits.records.resolve()
   if limits.checkout:

@@ -247,6 +247,16 @@ def run_all(limits):
     list(pool.map(one, range(len(work))))
 
 
+def add_limits(parser, records, test_seconds, file_seconds):
+  """The flags that every runner of suites has."""
+  parser.add_argument("--jobs", type=int, default=2, help="files at a time")
+  parser.add_argument("--test-seconds", type=float, default=test_seconds, help="limit for one test")
+  parser.add_argument("--file-seconds", type=float, default=file_seconds, help="limit for one file")
+  parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
+  parser.add_argument("-k", help="as in pytest", default="")
+  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=records)
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("checkout", type=pathlib.Path, nargs="?",
@@ -254,13 +264,8 @@ def main():
   parser.add_argument("--files", nargs="+", help="test files without .py (default: all of tests/)")
   parser.add_argument("--only", choices=["vtpu", "cpu"], help="one platform")
   parser.add_argument("--cases", type=int, default=10, help="JAX_NUM_GENERATED_CASES (default 10)")
-  parser.add_argument("--jobs", type=int, default=2, help="files at a time")
-  parser.add_argument("--test-seconds", type=float, default=120, help="limit for one test")
-  parser.add_argument("--file-seconds", type=float, default=1800, help="limit for one file")
-  parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
-  parser.add_argument("-k", help="as in pytest", default="")
+  add_limits(parser, ROOT / "build/conformance", 120, 1800)
   parser.add_argument("--write", type=pathlib.Path, metavar="PAGE", help="put the tables into this page of Markdown")
-  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=ROOT / "build/conformance")
   limits = parser.parse_args()
   limits.records = limits.records.resolve()
   if limits.checkout:

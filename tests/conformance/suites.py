@@ -139,12 +139,7 @@ def main():
   parser.add_argument("--both", action="store_true", help="run on XLA:CPU also what passes on vtpu")
   parser.add_argument("--only", choices=run.PLATFORMS, help="one platform")
   parser.add_argument("--every", type=int, metavar="N", help="run one test of N, into records of their own (--records)")
-  parser.add_argument("--jobs", type=int, default=2, help="files at a time")
-  parser.add_argument("--test-seconds", type=float, default=300, help="limit for one test")
-  parser.add_argument("--file-seconds", type=float, default=3600, help="limit for one file")
-  parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes of these files")
-  parser.add_argument("-k", help="as in pytest", default="")
-  parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER", default=run.ROOT / "build/suites")
+  run.add_limits(parser, run.ROOT / "build/suites", 300, 3600)
   limits = parser.parse_args()
   limits.records, limits.cases = limits.records.resolve(), 0
   if limits.source:
