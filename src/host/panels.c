@@ -56,54 +56,76 @@ bool vt_panels_prepare(vt_panels *p, bool any_size) {
   return true;
 }
 
-static inline void lay_row(const vt_panels *p, const float *from, int64_t step, int64_t columns,
-                           int64_t k, void *to) {
+// A number of a side that lies in bf16 or in f32.
+static inline float number(const void *side, bool narrow, int64_t i) {
+  return narrow ? vt_f32_from_bf16(((const uint16_t *)side)[i]) : ((const float *)side)[i];
+}
+
+static inline const void *element(const void *side, bool narrow, int64_t i) {
+  return (const char *)side + i * (narrow ? 2 : 4);
+}
+
+static inline __attribute__((always_inline)) void lay_row(const vt_panels *p, const void *from,
+                                                          bool narrow, int64_t step,
+                                                          int64_t columns, int64_t k, void *to) {
   float *wide = to, row[N] = {0};
-  uint16_t *narrow = to;
-  for (int64_t i = 0; i < columns; i++) row[i] = from[i * step];
+  uint16_t *half = to;
+  for (int64_t i = 0; i < columns; i++) row[i] = number(from, narrow, i * step);
   if (p->panel == VT_F32)
     memcpy(wide + k * N, row, sizeof row);
   else
-    for (int i = 0; i < N; i++) narrow[k * N + i] = (uint16_t)(vt_f32_bits(row[i]) >> 16);
+    for (int i = 0; i < N; i++) half[k * N + i] = (uint16_t)(vt_f32_bits(row[i]) >> 16);
 }
 
-static void lay_panel(const vt_panels *p, const float *from, int64_t columns, void *to) {
-  for (int64_t k = 0; k < p->k; k++, from += p->rhs_row)
+static inline __attribute__((always_inline)) void
+lay_panel(const vt_panels *p, const void *from, bool narrow, int64_t columns, void *to) {
+  for (int64_t k = 0; k < p->k; k++, from = element(from, narrow, p->rhs_row))
     if (columns == N && p->rhs_column == 1)
-      lay_row(p, from, 1, N, k, to);
+      lay_row(p, from, narrow, 1, N, k, to);
     else
-      lay_row(p, from, p->rhs_column, columns, k, to);
+      lay_row(p, from, narrow, p->rhs_column, columns, k, to);
 }
 
-void vt_panels_lay(const vt_panels *p, const float *rhs, void *panels) {
+void vt_panels_lay(const vt_panels *p, const void *rhs, void *panels) {
   int64_t count = panels_of(p), bytes = p->rhs_bytes / count;
+  bool narrow = p->from[1] == VT_BF16;
 #pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->n * p->k >= MIN_LAID)
-  for (int64_t i = 0; i < count; i++)
-    lay_panel(p, rhs + i * N * p->rhs_column, least(N, p->n - i * N), (char *)panels + i * bytes);
+  for (int64_t i = 0; i < count; i++) {
+    const void *from = element(rhs, narrow, i * N * p->rhs_column);
+    char *to = (char *)panels + i * bytes;
+    if (narrow)
+      lay_panel(p, from, true, least(N, p->n - i * N), to);
+    else
+      lay_panel(p, from, false, least(N, p->n - i * N), to);
+  }
 }
 
 // A block's rows for each depth, which all blocks of the depth before precede.
-static inline void lay_rows(const vt_panels *p, const float *lhs, int64_t lo, int64_t rows,
-                            int64_t column, float *to) {
+static inline __attribute__((always_inline)) void lay_rows(const vt_panels *p, const void *lhs,
+                                                           bool narrow, int64_t lo, int64_t rows,
+                                                           int64_t column, float *to) {
   for (int64_t k = 0; k < p->k; k += DEPTH) {
     int64_t depth = least(DEPTH, p->k - k);
     float *part = to + k * p->m + lo * depth;
     for (int64_t i = 0; i < depth; i++)
       for (int64_t r = 0; r < rows; r++)
-        part[i * rows + r] = lhs[r * p->lhs_row + (k + i) * column];
+        part[i * rows + r] = number(lhs, narrow, r * p->lhs_row + (k + i) * column);
   }
 }
 
-static void lay_block(const vt_panels *p, const float *lhs, int64_t block, float *to) {
+static void lay_block(const vt_panels *p, const void *lhs, int64_t block, float *to) {
   int64_t lo = first_row(p, block), rows = first_row(p, block + 1) - lo;
-  lhs += lo * p->lhs_row;
-  if (rows == VT_PANEL_ROWS && p->lhs_column == 1)
-    lay_rows(p, lhs, lo, VT_PANEL_ROWS, 1, to);
+  bool narrow = p->from[0] == VT_BF16, whole = rows == VT_PANEL_ROWS && p->lhs_column == 1;
+  lhs = element(lhs, narrow, lo * p->lhs_row);
+  if (whole && narrow)
+    lay_rows(p, lhs, true, lo, VT_PANEL_ROWS, 1, to);
+  else if (whole)
+    lay_rows(p, lhs, false, lo, VT_PANEL_ROWS, 1, to);
   else
-    lay_rows(p, lhs, lo, rows, p->lhs_column, to);
+    lay_rows(p, lhs, narrow, lo, rows, p->lhs_column, to);
 }
 
-static void lay_left(const vt_panels *p, const float *lhs, float *to) {
+static void lay_left(const vt_panels *p, const void *lhs, float *to) {
   int64_t count = blocks_of(p);
 #pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->m * p->k >= MIN_LAID)
   for (int64_t i = 0; i < count; i++) lay_block(p, lhs, i, to);
@@ -141,7 +163,8 @@ static void multiply_narrow(const vt_panels *p, const tile *t) {
 }
 
 typedef struct operands {
-  const float *lhs, *bias; // lhs laid out, to run_task
+  const void *lhs; // as it is, or laid out
+  const float *bias;
   const char *panels;
   float *out;
   int64_t row, column; // of the result, where `out` is
@@ -162,7 +185,7 @@ static void multiply_all(const vt_panels *p, const operands *o, int64_t first_pa
                   .rows = first_row(p, b + 1) - lo,
                   .columns = least(N, p->n - i * N),
                   .depth = depth,
-                  .lhs = o->lhs + k * p->m + lo * depth,
+                  .lhs = (const float *)o->lhs + k * p->m + lo * depth,
                   .bias = o->bias && k + depth == p->k ? o->bias + i * N : NULL,
                   .panel = o->panels + (i * p->k + k) * N * size,
                   .kind = k         ? VT_PANEL_GOES_ON
@@ -212,12 +235,12 @@ static void run_rows(const vt_panels *p, const operands *whole, int64_t first, f
   part.m = least(ROWS, p->m - first);
   o.out += first * p->out_row;
   for (int64_t b = 0; b < blocks_of(&part); b++)
-    lay_block(&part, whole->lhs + first * p->lhs_row, b, scratch);
+    lay_block(&part, element(whole->lhs, p->from[0] == VT_BF16, first * p->lhs_row), b, scratch);
   o.lhs = scratch;
   for (int64_t i = 0; i < panels_of(p); i += PANELS) run_task(&part, &o, i, 0);
 }
 
-void vt_panels_run(const vt_panels *p, const float *lhs, const void *panels, const float *bias,
+void vt_panels_run(const vt_panels *p, const void *lhs, const void *panels, const float *bias,
                    float *out, void *scratch) {
   operands o = {.lhs = lhs, .bias = bias, .panels = panels, .out = out};
   if (p->threads) {

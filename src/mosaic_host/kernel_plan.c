@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "host/cpu.h"
+#include "host/panels.h"
 #include "mosaic_host/kernel.h"
 
 enum { PAD = 64, ODD_K = 64, MOST_FOLDED = 200, MOST_DEEP = 64, MOST_FREE = 6 };
@@ -418,6 +419,8 @@ static bool plan_product(planner *n, const vt_mop *op, vt_kproduct *q) {
   q->row = q->n;
   q->adds = !vt_kplan_is_zero(op->operands[2]);
   q->own = bf16 && vt_kdot_here();
+  vt_panels panels = {.m = q->m, .n = q->n, .k = q->k};
+  q->paneled = !bf16 && vt_panels_prepare(&panels, false);
   return true;
 }
 
@@ -441,9 +444,11 @@ static void plan_sides(planner *n, const vt_mop *op, vt_kproduct *q) {
     int32_t dims[3];
     int64_t strides[VT_MOSAIC_RANK];
     (void)side_dims(op, i, dims);
-    bool there = v->type.dtype == s->dtype && !s->rounds && resolves(n, v, strides);
+    bool there = (v->type.dtype == s->dtype || (q->paneled && v->type.dtype == VT_BF16)) &&
+                 !s->rounds && resolves(n, v, strides);
     int32_t row = i ? dims[2] : dims[1], column = i ? dims[1] : dims[2];
     s->moved = !there || !lay_out(v->type, dims[0], row, column, strides, s);
+    if (!s->moved) s->dtype = v->type.dtype;
     if (!s->moved) continue;
     vt_kdense(v->type, strides);
     s->bytes = vt_mtype_elements(v->type) * (int64_t)vt_dtype_bytes(s->dtype);

@@ -66,7 +66,7 @@ static bool make_primitive(const dnnl_matmul_desc_t *desc, bool adds, primitive 
 
 static bool make_panels(const vt_kproduct *q, primitive *p) {
   const vt_kside *a = &q->sides[0], *b = &q->sides[1];
-  if (a->dtype != VT_F32 || b->dtype != VT_F32) return false;
+  if (!q->paneled) return false;
   p->panels = (vt_panels){.m = q->m,
                           .n = q->n,
                           .k = q->k,
@@ -75,7 +75,8 @@ static bool make_panels(const vt_kproduct *q, primitive *p) {
                           .rhs_row = b->rows,
                           .rhs_column = b->columns,
                           .out_row = q->row,
-                          .adds = q->adds};
+                          .adds = q->adds,
+                          .from = {a->dtype, b->dtype}};
   p->paneled = vt_panels_prepare(&p->panels, false);
   p->pad_bytes = align(p->panels.rhs_bytes) + p->panels.lhs_bytes;
   return p->paneled;
@@ -180,8 +181,8 @@ vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **
 static void run_panels(const primitive *p, char *const *data, char *pad) {
   char *scratch = pad + align(p->panels.rhs_bytes);
   for (int64_t i = 0; i < p->batch; i++) {
-    vt_panels_lay(&p->panels, (const float *)(const void *)(data[1] + i * p->steps[1]), pad);
-    vt_panels_run(&p->panels, (const float *)(const void *)(data[0] + i * p->steps[0]), pad, NULL,
+    vt_panels_lay(&p->panels, data[1] + i * p->steps[1], pad);
+    vt_panels_run(&p->panels, data[0] + i * p->steps[0], pad, NULL,
                   (float *)(void *)(data[2] + i * p->steps[2]), scratch);
   }
 }

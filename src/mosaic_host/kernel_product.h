@@ -21,7 +21,8 @@ typedef struct vt_kproduct {
   int64_t batch, m, n, k;
   int64_t row; // elements from a row of the result to the next
   vt_kside sides[2];
-  bool own;        // by kernel_dot.c, else by oneDNN
+  bool own;        // by kernel_dot.c
+  bool paneled;    // by src/host/panels.c, else by oneDNN
   void *primitive; // kernel_product.c
 } vt_kproduct;
 

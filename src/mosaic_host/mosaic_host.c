@@ -42,7 +42,7 @@ static void put_key(const void *user, const vt_target *target, vt_text *out) {
                  s->kernel->plan.exact_dots, target->lanes, target->fma);
   for (uint32_t i = 0; i < s->kernel->plan.product_count; i++) {
     const vt_kproduct *q = &s->kernel->plan.products[i];
-    vt_text_printf(out, " %d%d", q->own, q->sides[0].dtype == VT_BF16);
+    vt_text_printf(out, " %d%d%d", q->own, q->paneled, q->sides[0].dtype == VT_BF16);
   }
 }
 
