@@ -21,6 +21,7 @@ vt_status vt_mosaic_read(vt_string config, vt_arena *arena, vt_mosaic **out_kern
 void vt_mosaic_print(const vt_mosaic *kernel, vt_text *out_text);
 typedef struct vt_mosaic_options {
   const char *chip;    // whose limits hold: its topology name; NULL: none
+  int32_t cores;       // of a device; more than one share parallel dimensions of a grid
   uint64_t check_seed; // not 0: runs are checked (mosaic_check.h), which is slow
 } vt_mosaic_options;
 

@@ -120,6 +120,7 @@ static vt_status attach(attacher *t, vt_op *op) {
     if (st) st = vt_status_wrap(st, "%s", vt_op_describe(op, &scratch));
     vt_arena_free(&scratch);
     if (st) return st;
+    vt_mosaic_split(mosaic, t->options ? t->options->cores : 1);
     *vt_map_at(&t->kernels, config.data, config.size) = mosaic;
   }
   attached *a = VT_NEW(t->arena, attached);

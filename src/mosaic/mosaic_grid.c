@@ -121,13 +121,14 @@ static vt_status end(vt_mmachine *m) {
 
 static bool next_point(vt_mmachine *m) {
   uint32_t rank = m->kernel->grid_rank;
-  int32_t split = m->kernel->core_dim;
-  int64_t bounds[VT_MOSAIC_RANK];
+  int32_t split = m->kernel->core_dim, cores = m->kernel->core_count;
+  int64_t bounds[VT_MOSAIC_RANK], first = 0;
   bool more = true;
   memcpy(bounds, m->bounds, sizeof bounds);
   if (split >= 0) {
-    bounds[split] = 1;
-    m->index[split] = 0;
+    first = m->core * m->bounds[split] / cores;
+    bounds[split] = (m->core + 1) * m->bounds[split] / cores - first;
+    if (m->started) m->index[split] -= first;
   }
   if (m->started) {
     more = vt_eval_next((int32_t)rank, bounds, m->index);
@@ -135,7 +136,7 @@ static bool next_point(vt_mmachine *m) {
     for (uint32_t d = 0; d < rank; d++) more = more && m->bounds[d] > 0;
   }
   m->started = true;
-  if (split >= 0) m->index[split] = m->core;
+  if (split >= 0) m->index[split] += first;
   return more;
 }
 

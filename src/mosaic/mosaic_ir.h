@@ -154,8 +154,10 @@ struct vt_mosaic {
   vt_mfunc *funcs;
   uint32_t grid_rank;
   int64_t *grid; // INT64_MIN: an operand of the call
-  // The dimension of the grid whose points run on cores of their own, at the same time; -1: none.
+  // The dimension of the grid whose points are divided among cores; -1: none. Whether the program
+  // says so, with one point each, and they may wait for one another.
   int32_t core_dim, core_count;
+  bool cores_meet;
   uint32_t parallel_dims; // leading ones whose points are said to be independent
   uint32_t dynamic_count, prefetch_count, scratch_count;
   uint32_t window_count; // inputs and outputs
@@ -225,6 +227,8 @@ void vt_mosaic_number(vt_mosaic *kernel, vt_arena *arena);
 // errors INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
 // `chip` is a topology name (mosaic_chips.def); NULL or unknown: memory has no limits but the
 // program's own. Needs the kernel's input_count.
+// Divides the first dimension that can be between the device's cores, if the program does not.
+void vt_mosaic_split(vt_mosaic *kernel, int32_t cores);
 vt_status vt_mosaic_limits(const vt_mosaic *kernel, const vt_op *call, const char *chip) VT_CHECKED;
 
 #endif

@@ -86,3 +86,15 @@ void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena) {
   for (uint32_t i = 0; i < kernel->func_count; i++) visit_values(&f, kernel->funcs[i].block, true);
   kernel->meets_devices = kernel->config.has_communication || meets(kernel->body->block);
 }
+
+// Each core has memory of its own: a program may count on its first point on each to find that as
+// it was at the start. Communicating kernels name their cores.
+void vt_mosaic_split(vt_mosaic *k, int32_t cores) {
+  if (cores < 2 || k->core_dim >= 0 || k->meets_devices) return;
+  for (uint32_t d = 0; d < k->parallel_dims; d++)
+    if (k->grid[d] > 0 && k->grid[d] % cores == 0) {
+      k->core_dim = (int32_t)d;
+      k->core_count = cores;
+      return;
+    }
+}

@@ -528,6 +528,7 @@ static vt_status read_cores(reader *r, const vt_raw_op *op) {
   if (k->grid[k->core_dim] < 1 || k->grid[k->core_dim] > MAX_CORES)
     return wrong(r, op, "a dimension over cores has a bound that no chip has cores for");
   k->core_count = (int32_t)k->grid[k->core_dim];
+  k->cores_meet = true;
   return VT_OK;
 }
 

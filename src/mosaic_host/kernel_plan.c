@@ -981,7 +981,7 @@ static void plan_func(planner *n, const vt_mfunc *func) {
 bool vt_kplan_make(vt_kplan *p) {
   const vt_mosaic *k = p->kernel;
   planner n = {.p = p};
-  if (k->meets_devices || k->core_count > 1) return false;
+  if (k->meets_devices || k->cores_meet) return false;
   p->values = VT_NEW_ARRAY(p->arena, vt_kvalue, k->slot_count + 1);
   p->products_of = VT_NEW_ARRAY(p->arena, int32_t, k->op_count + 1);
   p->temps = VT_NEW_ARRAY(p->arena, int64_t, k->op_count + 1);

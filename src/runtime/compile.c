@@ -217,8 +217,9 @@ static vt_status run_stages(vt_executable *executable, vt_module **module) {
   VT_TRY(read_program(executable, module));
   executable->described = vt_compiled_describe(*module, &executable->arena);
   // the texts of TPU kernels -> kernels attached to their calls
-  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology,
-                               .check_seed = check_seed()};
+  const vt_chip *chip = executable->slice.chip;
+  vt_mosaic_options kernels = {
+      .chip = chip->topology, .cores = chip->cores / chip->devices, .check_seed = check_seed()};
   VT_TRY(vt_mosaic_attach(*module, &kernels));
   // the options' devices -> who runs it
   VT_TRY(assign_devices(executable, *module));

@@ -180,7 +180,8 @@ static void make_local(cutting *c, vt_io *io) {
 static vt_status read_program(const cutting *c, vt_module **out) {
   const vt_executable *executable = c->executable;
   VT_TRY(vt_import(executable->info.program, out));
-  vt_mosaic_options kernels = {.chip = executable->slice.chip->topology};
+  const vt_chip *chip = executable->slice.chip;
+  vt_mosaic_options kernels = {.chip = chip->topology, .cores = chip->cores / chip->devices};
   VT_TRY(vt_mosaic_attach(*out, &kernels));
   (*out)->num_replicas = 1;
   (*out)->num_partitions = executable->info.partitions;

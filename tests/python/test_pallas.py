@@ -124,6 +124,36 @@ def test_internal_scratch_counts_as_vmem():
         call(numbers(8, 128), numbers(8, 128))
 
 
+TWO_CORES = """
+import functools
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def kernel(first, x, o, buffer, done):
+    copy = pltpu.make_async_copy(x.at[pl.ds(pl.program_id(0) // 2 * 8, 8)], buffer, done)
+    pl.when(first[0] == 1)(copy.start)
+    pl.when(first[0] == 1)(copy.wait)
+    first[0] = 0
+    o[...] = buffer[...] + pl.program_id(0).astype(jnp.float32)
+
+grid = pltpu.PrefetchScalarGridSpec(
+    num_scalar_prefetch=1, grid=(4,), in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+    out_specs=pl.BlockSpec((8, 128), lambda i, first: (i, 0)),
+    scratch_shapes=[pltpu.VMEM((8, 128), jnp.float32), pltpu.SemaphoreType.DMA])
+call = pl.pallas_call(kernel, jax.ShapeDtypeStruct((32, 128), jnp.float32), grid_spec=grid,
+                      compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)))
+x = jnp.repeat(jnp.arange(2.0) * 100, 8)[:, None] * jnp.ones((1, 128)) + 1000
+print([int(row) for row in call(jnp.ones(1, jnp.int32), x)[::8, 0]])
+"""
+
+
+@pytest.mark.parametrize("slice, rows", [("v4-8", [1000, 1001, 1102, 1103]), ("v5litepod-8", [1000, 1001, 1002, 1003])])
+@pytest.mark.parametrize("how", ["code", "evaluator"])
+def test_each_core_of_a_device_has_memory_of_its_own(slice, rows, how):
+    assert str(rows) in run_python(TWO_CORES, VTPU_ACCELERATOR_TYPE=slice, VTPU_PALLAS=how).stdout
+
+
 def test_cost_is_what_the_program_says():
     cost = pl.CostEstimate(flops=1234, transcendentals=21, bytes_accessed=12345)
     call = pl.pallas_call(add_kernel, shaped((8, 128)), cost_estimate=cost)
