@@ -8,7 +8,8 @@ A step of models/transformer on v3-32, cut over four processes of one thread eac
 processor time of all of them, too. Sums over two processes, called from Python, and of 8 bytes in a loop of one program, also
 less the steps of that loop, which are half of what one process takes that runs both parts:
 through the memory that processes of one host share, against two processes that do nothing else (bench/lanes.c); and by TCP,
-against two processes that swap halves of the same bytes through a connection and add them with NumPy. Where network namespaces
+against two processes that swap halves of the same bytes through a connection and add them with NumPy; 64 MiB also in the same two
+processes, once so and once so, 30 times, with the processor time of both. Where network namespaces
 can be made, also a sum of 4 MiB beside products that do not need it, between two of them whose link delays packets by 20 ms: against
 the times of both alone, added. Ratio = other time / vtpu time: above 1 vtpu is faster.
 """
@@ -85,6 +86,44 @@ for _ in range(7):
 print("said " + json.dumps(sorted(times[2:])[2]), flush=True)
 """
 
+TURNS = """
+sys.path.insert(0, BENCH)
+import processes, resource, socket
+port = int(os.environ["BENCH_PORT"])
+if index == 0:
+    connection = socket.create_server(("127.0.0.1", port)).accept()[0]
+while index:
+    try:
+        connection = socket.create_connection(("127.0.0.1", port))
+        break
+    except OSError:
+        time.sleep(0.05)
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+n = 1 << 24
+mesh = Mesh(np.array(jax.devices()).reshape(count, -1), ("process", "chip"))
+total = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, P()))
+x = jax.make_array_from_callback((count, n), NamedSharding(mesh, P("process")), lambda at: np.ones((1, n), np.float32))
+arrays = [np.ones(n, np.float32) for _ in range(3)]
+def meet():
+    connection.sendall(b"x")
+    connection.recv(1)
+def used():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+rows = []
+for _ in range(32):
+    row = []
+    for f in (lambda: total(x).block_until_ready(), lambda: processes.add_by_socket(connection, index == 0, *arrays)):
+        meet()
+        begun, before = time.perf_counter(), used()
+        f()
+        row.append(time.perf_counter() - begun)
+        meet()
+        row.append(used() - before)
+    rows.append(row)
+print("said " + json.dumps([sorted(r[k] for r in rows[2:])[15] for k in range(4)]), flush=True)
+""".replace("BENCH)", repr(os.path.join(ROOT, "bench")) + ")")
+
 BESIDE = """
 mesh = Mesh(np.array(jax.devices()).reshape(count, -1), ("process", "chip"))
 spec, everywhere = NamedSharding(mesh, P("process")), NamedSharding(mesh, P())
@@ -124,7 +163,8 @@ def job(code, slice_name, count, threads, transport="auto", parts=0, places=None
     ports = [free_port() for _ in range(count + 1)]
     env = dict(os.environ, JAX_PLATFORMS="tpu,cpu", VTPU_ACCELERATOR_TYPE=slice_name, OMP_NUM_THREADS=str(threads),
                BENCH_COUNT=str(count), BENCH_COORDINATOR=f"{places[0][1]}:{ports[-1]}", MEGASCALE_COORDINATOR_ADDRESS="",
-               MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="", VTPU_TRANSPORT=transport, BENCH_SIZES=json.dumps(SIZES))
+               MEGASCALE_NUM_SLICES="", MEGASCALE_SLICE_ID="", VTPU_TRANSPORT=transport, BENCH_SIZES=json.dumps(SIZES),
+               BENCH_PORT=str(free_port()))
     if parts:
         env["VTPU_SPLIT"] = str(parts)
     if count > 1:
@@ -155,19 +195,23 @@ def swap(connection, out, into):
         sender.join()
 
 
-def sum_by_socket(connection, mine):
+def add_by_socket(connection, first, x, other, result):
     """The sum over both ends: each adds its half, and the halves are swapped."""
+    half = len(x) // 2
+    here, there = (slice(half), slice(half, None)) if first else (slice(half, None), slice(half))
+    swap(connection, x[there], other[here])
+    np.add(x[here], other[here], out=result[here])
+    swap(connection, result[here], result[there])
+
+
+def sum_by_socket(connection, mine):
     medians = {}
     for size, often in SIZES.items():
         x, other, result = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32), np.empty(size // 4, np.float32)
-        half = size // 8
-        here, there = (slice(half), slice(half, None)) if mine else (slice(half, None), slice(half))
         times = []
         for _ in range(often + 2):
             begun = time.perf_counter()
-            swap(connection, x[there], other[here])
-            np.add(x[here], other[here], out=result[here])
-            swap(connection, result[here], result[there])
+            add_by_socket(connection, mine, x, other, result)
             times.append(time.perf_counter() - begun)
         medians[str(size)] = statistics.median(times[2:])
     return medians
@@ -221,6 +265,10 @@ def main():
         for size in rows[1][0]:
             ours, other = (statistics.median(row[size] for row in side) for side in rows)
             print(f"{'sum by ' + transport + ', bytes ' + size:<46}{ours * 1e6:>9.1f} us{other * 1e6:>9.1f} us{other / ours:>8.2f}")
+    turns = job(TURNS, "v4-16", 2, 1, "tcp")
+    for row, ours, other in (("sum by TCP in turn, bytes 67108864", *turns[0][::2]),
+                             ("  processor time", *(sum(said[k] for said in turns) for k in (1, 3)))):
+        print(f"{row:<46}{ours * 1e6:>9.1f} us{other * 1e6:>9.1f} us{other / ours:>8.2f}")
     times = beside()
     if times:
         print(f"{'sum and products at once, 20 ms link':<46}{times[2] * 1e3:>9.1f} ms{(times[0] + times[1]) * 1e3:>9.1f} ms"

@@ -444,8 +444,9 @@ static vt_status read_part(vt_peers *p, int32_t i, ssize_t *out_n) {
   head_end = VT_FRAME_BYTES + q->frame.head;
   if (q->got == head_end) VT_TRY(take_head(p, i));
   if (q->got == head_end + q->frame.body) {
-    p->handler.message(p->handler.user, i, (vt_bytes){q->head, q->frame.head},
-                       (vt_bytes){q->body, q->frame.body});
+    if (p->handler.message(p->handler.user, i, (vt_bytes){q->head, q->frame.head},
+                           (vt_bytes){q->body, q->frame.body}))
+      q->body = NULL;
     reset(q);
   }
   return VT_OK;

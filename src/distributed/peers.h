@@ -18,7 +18,8 @@ typedef struct vt_peers_handler {
   // The head of a message is here; whether a body of `size` bytes may follow. False ends the
   // connection.
   bool (*expects)(void *user, int32_t from, vt_bytes head, uint64_t size);
-  void (*message)(void *user, int32_t from, vt_bytes head, vt_bytes body);
+  // True: it keeps the body, and frees it.
+  bool (*message)(void *user, int32_t from, vt_bytes head, vt_bytes body);
   void (*lost)(void *user, int32_t peer, vt_status why); // takes `why`; once for each peer
   void (*tick)(void *user);                              // about once a second
 } vt_peers_handler;

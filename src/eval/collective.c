@@ -182,17 +182,18 @@ static vt_status fold_block(const vt_lane_set *s, vt_fold *fold, int64_t width, 
   vt_dtype dtype = s->in[row[0]][s->index].type.dtype;
   bool as_is = folds_as_is(s, fold, row);
   size_t bytes = vt_dtype_bytes(dtype);
-  if (as_is) acc = to;
-  for (int64_t i = 0; i < width && row[i] >= 0; i++) {
-    char *from = (char *)s->in[row[i]][s->index].data + at * (int64_t)bytes;
-    void *other = as_is && i ? from : i ? x : acc;
-    if (!as_is)
-      VT_TRY(vt_eval_convert_array(dtype, fold->types[0], n, from, other));
-    else if (!i)
-      memcpy(acc, from, (size_t)n * bytes);
-    if (i) VT_TRY(vt_fold_combine(fold, n, &acc, &other, &acc));
+  void *into = as_is ? to : acc;
+  int64_t i = 0;
+  for (; i < width && row[i] >= 0; i++) {
+    void *from = (char *)s->in[row[i]][s->index].data + at * (int64_t)bytes;
+    void *other = as_is ? from : i ? x : acc;
+    if (!as_is) VT_TRY(vt_eval_convert_array(dtype, fold->types[0], n, from, other));
+    if (i) VT_TRY(vt_fold_combine(fold, n, &acc, &other, &into));
+    acc = i ? into : other;
   }
-  return as_is ? VT_OK : vt_eval_convert_array(fold->types[0], dtype, n, acc, to);
+  if (!as_is) return vt_eval_convert_array(fold->types[0], dtype, n, acc, to);
+  if (i == 1) memcpy(to, acc, (size_t)n * bytes);
+  return VT_OK;
 }
 
 vt_fold *vt_collective_usual_fold(const vt_op *op, vt_arena *arena) {

@@ -510,19 +510,20 @@ static bool keep_word(vt_crossing *crossing, int32_t from, const vt_word *word, 
   return true;
 }
 
-static void message(void *user, int32_t from, vt_bytes head, vt_bytes body) {
+static bool message(void *user, int32_t from, vt_bytes head, vt_bytes body) {
   vt_crossing *crossing = user;
   vt_launch *heard = NULL;
+  bool kept = false;
   vt_word word;
   vt_status st = vt_word_read(head, &word);
   if (st) {
     vt_log(VT_LOG_WARNING, "%s: %s", vt_peers_name(crossing->peers, from), vt_status_message(st));
     vt_status_free(st);
-    return;
+    return false;
   }
   if (word.kind >= VT_WORD_WANT) {
     vt_transfer_message(crossing, from, &word, body);
-    return;
+    return false;
   }
   pthread_mutex_lock(&crossing->lock);
   crossing->progress = vt_crossing_now();
@@ -540,7 +541,7 @@ static void message(void *user, int32_t from, vt_bytes head, vt_bytes body) {
   bool failed = word.kind == VT_WORD_FAILURE && !known && !vt_launch_is_over(crossing, &word);
   if (word.kind == VT_WORD_ANSWER || failed) vt_answer_take(crossing, from, &word, body);
   if (word.kind == VT_WORD_BLOCK || word.kind == VT_WORD_READY)
-    vt_block_take(crossing, from, &word, body);
+    kept = vt_block_take(crossing, from, &word, body);
   pthread_mutex_unlock(&crossing->lock);
   if (heard) {
     hear(heard);
@@ -548,6 +549,7 @@ static void message(void *user, int32_t from, vt_bytes head, vt_bytes body) {
   } else {
     hand_on_ended(crossing);
   }
+  return kept;
 }
 
 // ---- who is gone, and who does not come ---------------------------------------------------------

@@ -107,7 +107,8 @@ vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch
 
 // crossing_blocks.c; with the lock held. NULL launch: all
 bool vt_block_fits(vt_crossing *crossing, int32_t from, const vt_word *word, uint64_t size);
-void vt_block_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body);
+// True: keeps the body.
+bool vt_block_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body);
 void vt_blocks_drop(vt_crossing *crossing, const vt_launch *launch);
 
 // crossing_transfers.c
