@@ -312,8 +312,24 @@ static void release(vt_marray *array) {
   if (array->release) array->release(array->data);
 }
 
+static void drop_value(vt_mmachine *m, const vt_mvalue *value) {
+  if (value->type.kind == VT_MVECTOR)
+    vt_eval_buffer_release(m->state, m->slots[value->slot].buffer);
+}
+
+// The vectors that a kernel which failed still held.
+static void drop_values(vt_mmachine *m, const vt_mblock *block) {
+  for (uint32_t i = 0; i < block->arg_count; i++) drop_value(m, &block->args[i]);
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->result_count; i++) drop_value(m, &op->results[i]);
+    for (uint32_t b = 0; b < op->block_count; b++) drop_values(m, op->blocks[b]);
+  }
+}
+
 static void tear_down(vt_mmachine *m) {
   if (!m->kernel) return;
+  for (uint32_t i = 0; m->slots && !m->code && i < m->kernel->func_count; i++)
+    drop_values(m, m->kernel->funcs[i].block);
   for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
     if (m->windows[i].block_memory)
       m->arrays[m->kernel->prefetch_count + i].data = m->windows[i].block_memory;
