@@ -77,6 +77,20 @@ static bool is_identity(const int64_t *list, uint32_t count) {
   return true;
 }
 
+// The same values spread over the dimensions in their new order.
+static vt_value *transposed_broadcast(vt_op *op, vt_op *under) {
+  uint32_t count, rank;
+  const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, &rank);
+  const int64_t *dims = vt_attr_ints(under, VT_ATTR_BROADCAST_DIMENSIONS, &count);
+  int64_t moved_to[VT_MAX_RANK], now[VT_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) moved_to[permutation[i]] = i;
+  for (uint32_t i = 0; i < count; i++) now[i] = moved_to[dims[i]];
+  vt_value *value = vt_build(op->func, op, VT_OP_BROADCAST_IN_DIM, op->loc, op->results[0].type, 1,
+                             under->operands);
+  vt_op_set_ints(value->op, VT_ATTR_BROADCAST_DIMENSIONS, count, now);
+  return value;
+}
+
 static vt_value *simplify_transpose(vt_op *op) {
   uint32_t count;
   const int64_t *permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, &count);
@@ -90,6 +104,8 @@ static vt_value *simplify_transpose(vt_op *op) {
     permutation = vt_attr_ints(op, VT_ATTR_PERMUTATION, NULL);
   }
   if (is_identity(permutation, count)) return op->operands[0];
+  vt_op *spread = def_of(op->operands[0], VT_OP_BROADCAST_IN_DIM);
+  if (spread) return transposed_broadcast(op, spread);
   // Only dimensions of size 1 move: the bytes stay.
   int64_t last = -1;
   for (uint32_t i = 0; i < count; i++) {
