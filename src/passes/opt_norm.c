@@ -3,7 +3,7 @@
 // operators, as XLA does it: these run in generated loops, on all threads, and fuse with what is
 // before and after them. In f32, or f64 for f64, and rounded to the operand's type at the end.
 //
-// PyTorch/XLA and Keras' TensorFlow programs have these ops; JAX writes the sums itself.
+// PyTorch/XLA sends these ops; JAX writes the sums itself.
 #include "base/check.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -67,9 +67,10 @@ static vt_value *sum(const writer *w, vt_value *value) {
   return &op->results[0];
 }
 
-static vt_value *mean(const writer *w, vt_value *value) {
+// The mean that a sum over each feature makes.
+static vt_value *mean(const writer *w, vt_value *total) {
   double count = (double)vt_type_elements(w->full) / (double)w->full.dims[w->feature];
-  return build(w, VT_OP_DIVIDE, sum(w, value), splat(w, w->features, count));
+  return build(w, VT_OP_DIVIDE, total, splat(w, w->features, count));
 }
 
 static vt_value *deviation(const writer *w, vt_value *variance) {
@@ -93,8 +94,8 @@ static vt_value *normalise(const writer *w, vt_value *x, vt_value *middle, vt_va
 }
 
 static void write_training(const writer *w) {
-  vt_value *x = operand(w, 0), *middle = mean(w, x), *off = centred(w, x, middle);
-  vt_value *variance = mean(w, build(w, VT_OP_MULTIPLY, off, off));
+  vt_value *x = operand(w, 0), *middle = mean(w, sum(w, x)), *off = centred(w, x, middle);
+  vt_value *variance = mean(w, sum(w, build(w, VT_OP_MULTIPLY, off, off)));
   give(w, 0, normalise(w, x, middle, variance));
   give(w, 1, middle);
   give(w, 2, variance);
@@ -104,15 +105,16 @@ static void write_training(const writer *w) {
 // mean of (x - mean) * g by the variance.
 static void write_grad(const writer *w) {
   vt_value *g = operand(w, 4), *off = centred(w, operand(w, 0), operand(w, 2));
-  vt_value *width = deviation(w, operand(w, 3)), *both = build(w, VT_OP_MULTIPLY, off, g);
-  vt_value *by_width = build(w, VT_OP_DIVIDE, mean(w, both), width);
+  vt_value *width = deviation(w, operand(w, 3)), *sum_g = sum(w, g);
+  vt_value *sum_both = sum(w, build(w, VT_OP_MULTIPLY, off, g));
+  vt_value *by_width = build(w, VT_OP_DIVIDE, mean(w, sum_both), width);
   vt_value *pull = build(w, VT_OP_DIVIDE, by_width, width);
   vt_value *shift = build(w, VT_OP_MULTIPLY, off, spread(w, pull));
-  shift = build(w, VT_OP_ADD, spread(w, mean(w, g)), shift);
+  shift = build(w, VT_OP_ADD, spread(w, mean(w, sum_g)), shift);
   vt_value *factor = build(w, VT_OP_DIVIDE, operand(w, 1), width);
   give(w, 0, build(w, VT_OP_MULTIPLY, build(w, VT_OP_SUBTRACT, g, shift), spread(w, factor)));
-  give(w, 1, build(w, VT_OP_DIVIDE, sum(w, both), width));
-  give(w, 2, sum(w, g));
+  give(w, 1, build(w, VT_OP_DIVIDE, sum_both, width));
+  give(w, 2, sum_g);
 }
 
 static bool is_norm(const vt_op *op) {
