@@ -116,6 +116,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=30, help="about so long for a program")
     parser.add_argument("--json", metavar="FILE", help="write everything there too")
     options = parser.parse_args()
+    for flag, known in ("frameworks", SIDES), ("programs", PROGRAMS):
+        for name in getattr(options, flag).split(","):
+            if name not in known:
+                parser.error(f"--{flag}: no '{name}'; there are {', '.join(known)}")
     begun, where = time.perf_counter(), bench.machine(None)
     bf16 = bool(peers.BF16 & set(where["flags"]))
     print(f"{where['cpu']}, {where['cores']} cores, {' '.join(where['flags'])}; ms a step; ratio: the best of the others / vtpu")
