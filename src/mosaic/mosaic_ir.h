@@ -224,11 +224,11 @@ vt_status vt_mosaic_lower(vt_bytes body, vt_arena *scratch, vt_arena *arena,
 vt_status vt_mosaic_verify(const vt_mosaic *kernel) VT_CHECKED;
 void vt_mosaic_find_deaths(vt_mosaic *kernel, vt_arena *arena);
 void vt_mosaic_number(vt_mosaic *kernel, vt_arena *arena);
+// Divides the first dimension that can be between the device's cores, if the program does not.
+void vt_mosaic_split(vt_mosaic *kernel, int32_t cores);
 // errors INTERNAL, RESOURCE_EXHAUSTED: the chip's compiler would refuse the kernel
 // `chip` is a topology name (mosaic_chips.def); NULL or unknown: memory has no limits but the
 // program's own. Needs the kernel's input_count.
-// Divides the first dimension that can be between the device's cores, if the program does not.
-void vt_mosaic_split(vt_mosaic *kernel, int32_t cores);
 vt_status vt_mosaic_limits(const vt_mosaic *kernel, const vt_op *call, const char *chip) VT_CHECKED;
 
 #endif
