@@ -844,46 +844,68 @@ static vt_func *typed_body(maker m, vt_opcode code, vt_dtype dtype, bool compare
   return body;
 }
 
-static void window_attrs(vt_op *op, int64_t window, int64_t stride, int64_t low, int64_t high) {
-  vt_op_set_ints(op, VT_ATTR_WINDOW_DIMENSIONS, DIMS(1, window, window, 1));
-  vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, DIMS(1, stride, stride, 1));
-  vt_op_set_ints(op, VT_ATTR_PADDING, DIMS(0, 0, low, high, low, high, 0, 0));
-  if (op->code == VT_OP_SELECT_AND_SCATTER) return;
+// Windows over a four-dimensional array; the dimensions beside them are of size 1 in them.
+typedef struct windows {
+  int64_t in[4], size[4], stride[4], padding[8];
+} windows;
+
+static vt_op *over_windows(maker m, const windows *w, vt_opcode code, uint32_t operand_count,
+                           vt_value **operands, vt_type result) {
+  bool back = code == VT_OP_SELECT_AND_SCATTER;
+  vt_op *op = vt_op_create(m.func, code, NULL, operand_count, operands, 1, &result, back ? 2 : 1);
+  vt_op_set_ints(op, VT_ATTR_WINDOW_DIMENSIONS, 4, w->size);
+  vt_op_set_ints(op, VT_ATTR_WINDOW_STRIDES, 4, w->stride);
+  vt_op_set_ints(op, VT_ATTR_PADDING, 8, w->padding);
+  vt_op_append(m.func, op);
+  if (back) return op;
   vt_op_set_ints(op, VT_ATTR_BASE_DILATIONS, DIMS(1, 1, 1, 1));
   vt_op_set_ints(op, VT_ATTR_WINDOW_DILATIONS, DIMS(1, 1, 1, 1));
+  return op;
 }
 
+// Maxima, sums and the gradient of maxima.
+static void check_pooling(const windows *w, int style) {
+  maker m = new_maker();
+  int64_t out[4];
+  for (int i = 0; i < 4; i++)
+    out[i] = (w->in[i] + w->padding[2 * i] + w->padding[2 * i + 1] - w->size[i]) / w->stride[i] + 1;
+  vt_value *x = param(m, VT_F32, 4, w->in), *g = param(m, VT_F32, 4, out);
+  vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
+  vt_op *max = over_windows(m, w, VT_OP_REDUCE_WINDOW, 2, (vt_value *[]){x, start}, g->type);
+  max->regions[0] = typed_body(m, VT_OP_MAXIMUM, VT_F32, false);
+  vt_op *sum = over_windows(m, w, VT_OP_REDUCE_WINDOW, 2, (vt_value *[]){x, zero}, g->type);
+  sum->regions[0] = typed_body(m, VT_OP_ADD, VT_F32, false);
+  vt_op *back =
+      over_windows(m, w, VT_OP_SELECT_AND_SCATTER, 3, (vt_value *[]){x, g, zero}, x->type);
+  back->regions[0] = typed_body(m, VT_OP_COMPARE, VT_F32, true);
+  back->regions[1] = typed_body(m, VT_OP_ADD, VT_F32, false);
+  RETURNS(m, &max->results[0], &sum->results[0], &back->results[0]);
+  check(m, style, 3, 2, 0);
+}
+
+// Channels last: runs of them. Channels first, and windows along one dimension: planes, some with
+// elements that are in no window, windows with gaps between them, and windows in padding alone.
 static void pooling(void **state) {
   (void)state;
-  static const int64_t rows[][4] = {{2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1},
-                                    {2, 2, 0, 0}, {3, 2, 0, 1}, {3, 1, 1, 1}};
-  for (int r = 0; r < 6; r++) {
-    maker m = new_maker();
-    int64_t channels = r < 3 ? 20 : 32;
-    int64_t w = rows[r][0], s = rows[r][1], low = rows[r][2], high = rows[r][3],
-            out = (16 + low + high - w) / s + 1;
-    vt_value *x = param(m, VT_F32, DIMS(3, 16, 16, channels));
-    vt_type type = make_type(m, VT_F32, DIMS(3, out, out, channels));
-    vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
-    vt_op *max =
-        vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, start}, 1, &type, 1);
-    max->regions[0] = typed_body(m, VT_OP_MAXIMUM, VT_F32, false);
-    window_attrs(max, w, s, low, high);
-    vt_op_append(m.func, max);
-    vt_op *sum =
-        vt_op_create(m.func, VT_OP_REDUCE_WINDOW, NULL, 2, (vt_value *[]){x, zero}, 1, &type, 1);
-    sum->regions[0] = typed_body(m, VT_OP_ADD, VT_F32, false);
-    window_attrs(sum, w, s, low, high);
-    vt_op_append(m.func, sum);
-    vt_value *g = param(m, VT_F32, DIMS(3, out, out, channels));
-    vt_op *back = vt_op_create(m.func, VT_OP_SELECT_AND_SCATTER, NULL, 3,
-                               (vt_value *[]){x, g, zero}, 1, &x->type, 2);
-    back->regions[0] = typed_body(m, VT_OP_COMPARE, VT_F32, true);
-    back->regions[1] = typed_body(m, VT_OP_ADD, VT_F32, false);
-    window_attrs(back, w, s, low, high);
-    vt_op_append(m.func, back);
-    RETURNS(m, &max->results[0], &sum->results[0], &back->results[0]);
-    check(m, PLAIN, 3, 2, 0);
+  static const windows rows[] = {
+      {{3, 16, 16, 20}, {1, 2, 2, 1}, {1, 2, 2, 1}, {0}},
+      {{3, 16, 16, 20}, {1, 3, 3, 1}, {1, 2, 2, 1}, {0, 0, 0, 1, 0, 1}},
+      {{3, 16, 16, 32}, {1, 3, 3, 1}, {1, 1, 1, 1}, {0, 0, 1, 1, 1, 1}},
+      {{3, 16, 16, 32}, {1, 2, 2, 1}, {1, 2, 2, 1}, {0}},
+      {{5, 7, 28, 28}, {1, 1, 2, 2}, {1, 1, 2, 2}, {0}},
+      {{2, 3, 112, 112}, {1, 1, 3, 3}, {1, 1, 2, 2}, {0, 0, 0, 0, 1, 1, 1, 1}},
+      {{40, 9, 7, 7}, {1, 1, 2, 2}, {1, 1, 2, 2}, {0}},
+      {{3, 2, 9, 16}, {1, 1, 3, 3}, {1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}},
+      {{3, 2, 9, 16}, {1, 1, 2, 5}, {1, 1, 3, 2}, {0, 0, 0, 0, 1, 0, 3, 2}},
+      {{2, 2, 12, 9}, {1, 1, 2, 2}, {1, 1, 5, 4}, {0, 0, 0, 0, -1, 3, 2, -2}},
+      {{2, 3, 10, 10}, {1, 1, 3, 3}, {1, 1, 3, 3}, {0, 0, 0, 0, 4, 5, 3, 8}},
+      {{300, 2, 7, 7}, {1, 1, 7, 7}, {1, 1, 7, 7}, {0}},
+      {{1, 70, 1, 50}, {1, 1, 1, 4}, {1, 1, 1, 2}, {0, 0, 0, 0, 0, 0, 1, 1}},
+      {{2, 9, 8, 8}, {1, 2, 3, 3}, {1, 2, 2, 2}, {0, 0, 1, 1, 1, 1, 0, 0}},
+  };
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    check_pooling(&rows[r], PLAIN);
+    check_pooling(&rows[r], SPECIAL);
   }
 }
 

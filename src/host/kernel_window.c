@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_window.c - reduce_window and select_and_scatter:
-// pooling, its gradient, and running sums. Trailing dimensions without windows (the channels of
-// NHWC) are one run, processed by vectors; a window that reaches back to the start of its dimension
-// (how cumsum is lowered) is a scan in linear time.
+// kernel_window.c - reduce_window and select_and_scatter: pooling, its gradient, and running sums.
+// Trailing dimensions without windows (the channels of NHWC) are one run, processed by vectors;
+// windows over the last dimensions are those of planes (kernel_planes.c); a window that reaches
+// back to the start of its dimension (how cumsum is lowered) is a scan in linear time.
 #include <string.h>
 
 #include "host/cpu.h"
 #include "host/kernel_move.h"
+#include "host/kernel_planes.h"
 #include "host/nest.h"
 
 // Elements of a run processed at once; fewer than NARROW do not use vectors.
 enum { RUN = 256, NARROW = 16 };
-
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                \
-    !defined(__SANITIZE_THREAD__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
 
 typedef struct window_plan {
   int32_t rank; // outer dimensions; the run comes after them
@@ -84,8 +78,9 @@ static void inside_span(const window_plan *p, const window_at *first, int64_t *l
 #define EACH(expression)                                                                           \
   for (int64_t i = 0; i < n; i++) a[i] = (expression);                                             \
   return
-#define FOLD(name, type, is_nan)                                                                   \
-  WIDE static void name(vt_reducer reducer, type *restrict a, const type *restrict b, int64_t n) { \
+#define FOLD(linkage, name, type, is_nan)                                                          \
+  VT_ANY_CPU linkage void name(vt_reducer reducer, type *restrict a, const type *restrict b,       \
+                               int64_t n) {                                                        \
     switch (reducer) {                                                                             \
     case VT_REDUCE_ADD:                                                                            \
       EACH((type)(a[i] + b[i]));                                                                   \
@@ -99,14 +94,14 @@ static void inside_span(const window_plan *p, const window_at *first, int64_t *l
   }
 #define FLOAT_NAN(x) ((x) != (x))
 #define NEVER(x)     0
-FOLD(fold_f32, float, FLOAT_NAN)
-FOLD(fold_u32, uint32_t, NEVER)
-FOLD(fold_s32_order, int32_t, NEVER)
+FOLD(, vt_window_fold, float, FLOAT_NAN)
+FOLD(static, fold_u32, uint32_t, NEVER)
+FOLD(static, fold_s32_order, int32_t, NEVER)
 
 // Signed sums wrap: computed in unsigned types, as C requires.
 static void fold(const window_plan *p, void *a, const void *b, int64_t n) {
   if (p->dtype == VT_F32)
-    fold_f32(p->reducer, a, b, n);
+    vt_window_fold(p->reducer, a, b, n);
   else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX)
     fold_s32_order(p->reducer, a, b, n);
   else
@@ -121,8 +116,9 @@ static void fill_run(uint32_t *a, const void *value, int64_t n) {
 
 // Maxima or sums of `count` windows that lie inside, `step` elements apart. The innermost loops
 // have no fixed length: GCC would unroll those before vectorising.
-WIDE static void window_line(const window_plan *p, float *restrict out, const float *restrict in,
-                             int64_t count, int64_t step, float start) {
+VT_ANY_CPU static void window_line(const window_plan *p, float *restrict out,
+                                   const float *restrict in, int64_t count, int64_t step,
+                                   float start) {
   int64_t run = p->run;
   bool max = p->reducer == VT_REDUCE_MAX;
   for (int64_t j = 0; j < count; j++, out += run, in += step) {
@@ -251,8 +247,8 @@ static void run_scan(const vt_native_call *call) {
 // ---- Gradient of a maximum pool: each source element is added where its window has its maximum
 // (the first one).
 
-WIDE static void pick(float *restrict best, int32_t *restrict which, const float *restrict x,
-                      int32_t k, int64_t n) {
+VT_ANY_CPU void vt_window_pick(float *restrict best, int32_t *restrict which,
+                               const float *restrict x, int32_t k, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     bool keep = best[i] >= x[i];
     which[i] = keep ? which[i] : k;
@@ -260,13 +256,14 @@ WIDE static void pick(float *restrict best, int32_t *restrict which, const float
   }
 }
 
-WIDE static void add_where(float *restrict out, const float *restrict source,
-                           const int32_t *restrict which, int32_t k, int64_t n) {
-  for (int64_t i = 0; i < n; i++) out[i] += which[i] == k ? source[i] : 0.0f;
+VT_ANY_CPU void vt_window_add_where(float *restrict out, const float *restrict source,
+                                    const int32_t *restrict which, int32_t k, int64_t n) {
+  for (int64_t i = 0; i < n; i++) out[i] = which[i] == k ? out[i] + source[i] : out[i];
 }
 
-WIDE static void store_where(float *restrict out, const float *restrict source,
-                             const int32_t *restrict which, int32_t k, float start, int64_t n) {
+VT_ANY_CPU static void store_where(float *restrict out, const float *restrict source,
+                                   const int32_t *restrict which, int32_t k, float start,
+                                   int64_t n) {
   for (int64_t i = 0; i < n; i++) out[i] = which[i] == k ? start + source[i] : start;
 }
 
@@ -282,7 +279,7 @@ static void scatter_position(const window_plan *p, const float *x, const float *
       int64_t place = window_place(p, &w, k);
       if (place < 0) continue;
       if (!first) {
-        pick(best, which, x + place + c, (int32_t)k, n);
+        vt_window_pick(best, which, x + place + c, (int32_t)k, n);
         continue;
       }
       memcpy(best, x + place + c, (size_t)n * sizeof *best);
@@ -295,7 +292,7 @@ static void scatter_position(const window_plan *p, const float *x, const float *
       if (p->disjoint)
         store_where(out + place + c, source + item * p->run + c, which, (int32_t)k, start, n);
       else
-        add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
+        vt_window_add_where(out + place + c, source + item * p->run + c, which, (int32_t)k, n);
     }
   }
 }
@@ -310,12 +307,12 @@ static void scatter_line(const window_plan *p, const float *in, const float *sou
     memcpy(best, in + p->offsets[0], (size_t)run * sizeof *best);
     memset(which, 0, (size_t)run * sizeof *which);
     for (int64_t k = 1; k < p->window_elements; k++)
-      pick(best, which, in + p->offsets[k], (int32_t)k, run);
+      vt_window_pick(best, which, in + p->offsets[k], (int32_t)k, run);
     for (int64_t k = 0; k < p->window_elements; k++) {
       if (p->disjoint)
         store_where(out + p->offsets[k], source, which, (int32_t)k, start, run);
       else
-        add_where(out + p->offsets[k], source, which, (int32_t)k, run);
+        vt_window_add_where(out + p->offsets[k], source, which, (int32_t)k, run);
     }
   }
 }
@@ -437,10 +434,33 @@ static int64_t *window_places(vt_arena *arena, const window_plan *p) {
   return offsets;
 }
 
+// Windows of rows and columns alone, without channels after them; NULL for others.
+static const vt_native *create_planes(vt_arena *arena, const window_plan *p, bool scatter) {
+  int32_t outer = p->rank > 2 ? p->rank - 2 : 0;
+  if (p->dtype != VT_F32 || p->run != 1 || !p->rank || (!scatter && p->scan_dim >= 0)) return NULL;
+  vt_plane_windows w = {.planes = 1, .reducer = p->reducer};
+  for (int32_t i = 0; i < outer; i++) {
+    if (p->size[i] != 1 || p->stride[i] != 1 || p->low[i] || p->out_dims[i] != p->in_dims[i])
+      return NULL;
+    w.planes *= p->in_dims[i];
+  }
+  for (int d = 0; d < 2; d++) {
+    int32_t i = p->rank - 2 + d;
+    w.in[d] = i < 0 ? 1 : p->in_dims[i];
+    w.out[d] = i < 0 ? 1 : p->out_dims[i];
+    w.size[d] = i < 0 ? 1 : p->size[i];
+    w.stride[d] = i < 0 ? 1 : p->stride[i];
+    w.low[d] = i < 0 ? 0 : p->low[i];
+  }
+  return vt_planes_create(arena, &w, scatter);
+}
+
 const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
   window_plan *p = VT_NEW(arena, window_plan);
   bool scatter = op->code == VT_OP_SELECT_AND_SCATTER;
   (void)read_window(op, p); // checked by vt_window_supports
+  const vt_native *planes = create_planes(arena, p, scatter);
+  if (planes) return planes;
   p->disjoint = p->covers = true;
   for (int32_t i = 0; i < p->rank; i++) {
     p->disjoint &= p->stride[i] >= p->size[i];
