@@ -105,6 +105,13 @@ static int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
+static int64_t bytes_of(vt_dtype dtype, double elements) {
+  int32_t bits = vt_dtype_get(dtype)->bits;
+  int64_t words = bits > 32 ? bits / 32 : 1;
+  double bytes = elements * (double)words * hbm_bits(dtype) / 8;
+  return bytes < (double)most_bytes ? (int64_t)bytes : most_bytes;
+}
+
 int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *order) {
   int64_t elements = vt_type_elements(type);
   if (elements == 0) return 0;
@@ -117,36 +124,43 @@ int64_t vt_chip_padded_bytes(const vt_chip *chip, vt_type type, const int32_t *o
     padded *= round_up(rows, tiling.rows);
     rest /= rows;
   }
-  int32_t bits = vt_dtype_get(type.dtype)->bits;
-  int64_t words = bits > 32 ? bits / 32 : 1;
-  double bytes = (double)padded * (double)rest * (double)words * hbm_bits(type.dtype) / 8;
-  return bytes < (double)most_bytes ? (int64_t)bytes : most_bytes;
+  return bytes_of(type.dtype, (double)padded * (double)rest);
+}
+
+// The two tiled dimensions that need least padding, and the elements with it. The type has two
+// dimensions or more, and elements, of which no more than most_bytes.
+static int64_t find_tiled(const vt_chip *chip, vt_type type, int64_t elements, int32_t *out_best) {
+  int32_t rank = type.rank, packing = 32 / hbm_bits(type.dtype);
+  int64_t lanes[VT_MAX_RANK], rows[VT_MAX_RANK];
+  for (int32_t d = 0; d < rank; d++) {
+    lanes[d] = round_up(type.dims[d], LANES);
+    rows[d] = round_up(type.dims[d], tile_rows(chip, packing, type.dims[d]));
+  }
+  out_best[0] = rank - 1, out_best[1] = rank - 2;
+  int64_t least = elements / type.dims[rank - 1] / type.dims[rank - 2] * lanes[rank - 1];
+  least *= rows[rank - 2];
+  for (int32_t minor = rank; minor-- > 0 && least > elements;) {
+    int64_t others = elements / type.dims[minor];
+    if (lanes[minor] * others >= least) continue; // before rows are padded
+    for (int32_t second = rank; second-- > 0;) {
+      if (second == minor) continue;
+      int64_t padded = others / type.dims[second] * lanes[minor] * rows[second];
+      if (padded >= least) continue;
+      least = padded;
+      out_best[0] = minor, out_best[1] = second;
+    }
+  }
+  return least;
 }
 
 // Only the two tiled dimensions affect padding; the others stay row-major.
 void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order) {
   vt_assert(type.rank >= 0 && type.rank <= VT_MAX_RANK);
-  int32_t rank = type.rank, packing = 32 / hbm_bits(type.dtype);
+  int32_t rank = type.rank, best[2], at = 2;
   for (int32_t i = 0; i < rank; i++) out_order[i] = rank - 1 - i;
-  int64_t elements = vt_type_elements(type), lanes[VT_MAX_RANK], rows[VT_MAX_RANK];
+  int64_t elements = vt_type_elements(type);
   if (rank < 2 || !elements || elements >= most_bytes) return;
-  for (int32_t d = 0; d < rank; d++) {
-    lanes[d] = round_up(type.dims[d], LANES);
-    rows[d] = round_up(type.dims[d], tile_rows(chip, packing, type.dims[d]));
-  }
-  int32_t best[2] = {rank - 1, rank - 2};
-  int64_t least = elements / type.dims[rank - 1] / type.dims[rank - 2] * lanes[rank - 1];
-  least *= rows[rank - 2];
-  for (int32_t minor = rank; minor-- > 0 && least > elements;)
-    for (int32_t second = rank; second-- > 0;) {
-      if (second == minor) continue;
-      int64_t rest = elements / type.dims[minor] / type.dims[second];
-      int64_t padded = lanes[minor] * rows[second] * rest;
-      if (padded >= least) continue;
-      least = padded;
-      best[0] = minor, best[1] = second;
-    }
-  int32_t at = 2;
+  find_tiled(chip, type, elements, best);
   memcpy(out_order, best, sizeof best);
   for (int32_t d = rank; d-- > 0;)
     if (d != best[0] && d != best[1]) out_order[at++] = d;
@@ -163,11 +177,13 @@ static bool fills_tiles(vt_type type) {
 }
 
 int64_t vt_chip_compact_bytes(const vt_chip *chip, vt_type type) {
-  int32_t order[VT_MAX_RANK];
+  int32_t best[2];
   if (type.rank < 2) return vt_chip_padded_bytes(chip, type, NULL);
   if (fills_tiles(type)) return vt_chip_dense_bytes(type);
-  vt_chip_compact_order(chip, type, order);
-  return vt_chip_padded_bytes(chip, type, order);
+  int64_t elements = vt_type_elements(type);
+  if (!elements) return 0;
+  if (elements >= most_bytes) return most_bytes;
+  return bytes_of(type.dtype, (double)find_tiled(chip, type, elements, best));
 }
 
 const char *vt_chip_dtype_name(vt_dtype dtype) {

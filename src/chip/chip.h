@@ -135,5 +135,7 @@ typedef struct vt_roofline {
 } vt_roofline;
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module,
                              vt_kernel_said_of *said);
+// Its flops alone.
+double vt_chip_flops(const vt_chip *chip, const vt_module *module, vt_kernel_said_of *said);
 
 #endif

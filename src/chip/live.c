@@ -435,7 +435,7 @@ static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, con
   f->items = VT_NEW_ARRAY(arena, item, func->value_count + 1);
   f->host = VT_NEW_ARRAY(arena, bool, func->value_count + 1);
   f->inside = VT_NEW_ARRAY(arena, frame *, f->op_count + 1);
-  f->buffers = VT_NEW_ARRAY(arena, buffer, func->value_count + 1);
+  f->buffers = vt_arena_push_raw(arena, sizeof(buffer) * ((size_t)func->value_count + 1));
   f->ending = VT_NEW_ARRAY(arena, int32_t, f->op_count + 1);
   f->during = VT_NEW_ARRAY(arena, int64_t, f->op_count + 1);
   for (int32_t i = 0; i < func->value_count; i++)

@@ -243,6 +243,12 @@ static void count_func(const vt_scope *scope, const vt_func *func, repeats times
   for (const vt_op *op = func->first; op; op = op->next) count_op(scope, op, times, c);
 }
 
+double vt_chip_flops(const vt_chip *chip, const vt_module *module, vt_kernel_said_of *said) {
+  count c = {.chip = chip, .exact_trips = true, .said = said};
+  count_func(NULL, module->main, (repeats){1, 1}, &c);
+  return c.flops;
+}
+
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module,
                              vt_kernel_said_of *said) {
   const vt_chip *chip = slice->chip;

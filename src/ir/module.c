@@ -111,6 +111,7 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
 void vt_op_append(vt_func *func, vt_op *op) {
   vt_assert(func->first != op && (!func->last || !func->last->next));
   vt_assert(op->func == func && !op->prev && !op->next);
+  if (op->region_count) func->holders_known = false;
   op->prev = func->last;
   if (func->last)
     func->last->next = op;
@@ -124,6 +125,7 @@ void vt_op_insert(vt_op *before, vt_op *op) {
             (before->prev ? before->prev->next == before : before->func->first == before));
   vt_func *func = before->func;
   vt_assert(op->func == func && !op->prev && !op->next);
+  if (op->region_count) func->holders_known = false;
   op->next = before;
   op->prev = before->prev;
   if (before->prev)
@@ -137,6 +139,7 @@ void vt_op_remove(vt_op *op) {
   vt_assert(op->prev ? op->prev->next == op : op->func->first == op);
   vt_assert(op->next ? op->next->prev == op : op->func->last == op);
   vt_func *func = op->func;
+  if (op->region_count) func->holders_known = false;
   if (op->prev)
     op->prev->next = op->next;
   else
@@ -246,6 +249,20 @@ bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op)) {
   for (uint32_t i = 0; i < module->func_count; i++)
     if (func_any(module->funcs[i], is)) return true;
   return false;
+}
+
+vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count) {
+  if (!func->holders_known) {
+    uint32_t count = 0, room = func->holder_count;
+    for (const vt_op *op = func->first; op; op = op->next) count += op->region_count > 0;
+    if (count > room) func->holders = VT_NEW_ARRAY(&func->module->arena, vt_op *, count);
+    func->holder_count = 0;
+    for (vt_op *op = func->first; op && func->holder_count < count; op = op->next)
+      if (op->region_count) func->holders[func->holder_count++] = op;
+    func->holders_known = true;
+  }
+  *out_count = func->holder_count;
+  return func->holders;
 }
 
 void vt_func_number(vt_func *func) {
@@ -452,8 +469,7 @@ static bool may_be_dropped(const vt_op *call) {
   return false;
 }
 
-bool vt_op_has_effect(const vt_op *op) {
-  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
+bool vt_op_runs_effect(const vt_op *op) {
   if (op->code == VT_OP_CUSTOM_CALL)
     return vt_attr_i64_or(op, VT_ATTR_HAS_SIDE_EFFECT, 0) && !may_be_dropped(op);
   for (uint32_t i = 0; i < op->region_count; i++)

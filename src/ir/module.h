@@ -138,6 +138,9 @@ struct vt_func {
   vt_io_info *param_info; // param_count entries; NULL except in functions of the module
   vt_io_info *return_info;
   int32_t value_count; // after vt_func_number
+  vt_op **holders;     // see vt_func_holders
+  uint32_t holder_count;
+  bool holders_known;
 };
 
 typedef struct vt_mesh_axis {
@@ -199,6 +202,8 @@ void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *con
 // Whether an operator of the module, in regions too, is one that `is` says.
 bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op));
 
+// The ops that have regions, in order. Valid until one is added or removed.
+vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count);
 void vt_func_number(vt_func *func); // sets ids and value_count
 // Numbers the values of the function and of all regions in it in one sequence; `next` is the first
 // id, and then the one after the last.
@@ -236,8 +241,15 @@ bool vt_op_places(const vt_op *op, bool *out_host);
 
 // The function that a call or a composite runs; NULL for other ops.
 vt_func *vt_op_callee(const vt_op *op);
+// Of an op that runs others, or a custom call: whether there is an effect in it.
+bool vt_op_runs_effect(const vt_op *op);
 // Whether the op, or one that it runs, must stay where it is even if its results are unused.
-bool vt_op_has_effect(const vt_op *op);
+static inline bool vt_op_has_effect(const vt_op *op) {
+  bool plain = !op->region_count && op->code != VT_OP_CUSTOM_CALL && op->code != VT_OP_CALL &&
+               op->code != VT_OP_COMPOSITE;
+  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
+  return !plain && vt_op_runs_effect(op);
+}
 // The original form of a decomposition op that a pass made: a function with the same results; NULL
 // for all other ops.
 const vt_func *vt_op_written_out(const vt_op *op);

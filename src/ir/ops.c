@@ -41,7 +41,7 @@ enum {
    : (class) == VT_CLASS_DYNAMIC    ? VT_OPF_DYNAMIC                                               \
                                     : 0)
 
-static const vt_op_info op_infos[VT_OP_COUNT] = {
+const vt_op_info vt_op_infos[VT_OP_COUNT] = {
     [VT_OP_INVALID] = {.text = "?"},
 #define OP(name, text, operands, results, regions, kinds, rule, element, class, kernel, emitter,   \
            linear, sharding, partition, cost, flags, ...)                                          \
@@ -70,10 +70,6 @@ static const struct {
 #undef ATTR
 };
 
-const vt_op_info *vt_op_info_get(vt_opcode code) {
-  return &op_infos[(unsigned)code < VT_OP_COUNT ? code : VT_OP_INVALID];
-}
-
 const char *vt_op_short_name(vt_opcode code) {
   const char *text = vt_op_info_get(code)->text;
   const char *dot = strchr(text, '.');
@@ -82,7 +78,7 @@ const char *vt_op_short_name(vt_opcode code) {
 
 vt_opcode vt_opcode_from_text(const char *text, size_t size) {
   for (int code = 1; code < VT_OP_COUNT; code++)
-    if (strlen(op_infos[code].text) == size && !memcmp(op_infos[code].text, text, size))
+    if (strlen(vt_op_infos[code].text) == size && !memcmp(vt_op_infos[code].text, text, size))
       return (vt_opcode)code;
   return VT_OP_INVALID;
 }

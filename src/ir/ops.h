@@ -115,7 +115,10 @@ typedef struct vt_op_info {
   uint8_t attrs[21];                 // vt_attr_key, terminated by 0
 } vt_op_info;
 
-const vt_op_info *vt_op_info_get(vt_opcode code);
+extern const vt_op_info vt_op_infos[VT_OP_COUNT];
+static inline const vt_op_info *vt_op_info_get(vt_opcode code) {
+  return &vt_op_infos[(unsigned)code < VT_OP_COUNT ? code : VT_OP_INVALID];
+}
 const char *vt_op_short_name(vt_opcode code); // "add"; the text after the first dot
 vt_opcode vt_opcode_from_text(const char *text,
                               size_t size); // full name; VT_OP_INVALID when unknown

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const vt_dtype_info infos[VT_DTYPE_LIMIT] = {
+const vt_dtype_info vt_dtype_infos[VT_DTYPE_LIMIT] = {
     [0] = {"?", 0, 0, VT_KIND_NONE, 0, 0},
 #define DTYPE(name, value, text, bits, bytes, kind, exponent, mantissa)                            \
   [value] = {text, bits, bytes, VT_KIND_##kind, exponent, mantissa},
@@ -14,21 +14,19 @@ static const vt_dtype_info infos[VT_DTYPE_LIMIT] = {
 #undef DTYPE
 };
 
-const vt_dtype_info *vt_dtype_get(vt_dtype dtype) {
-  if ((int)dtype < 0 || dtype >= VT_DTYPE_LIMIT || !infos[dtype].text) return &infos[0];
-  return &infos[dtype];
-}
-
 vt_dtype vt_dtype_from_text(const char *text, size_t size) {
   for (int d = 1; d < VT_DTYPE_LIMIT; d++)
-    if (infos[d].text && strlen(infos[d].text) == size && !memcmp(infos[d].text, text, size))
+    if (vt_dtype_infos[d].text && strlen(vt_dtype_infos[d].text) == size &&
+        !memcmp(vt_dtype_infos[d].text, text, size))
       return (vt_dtype)d;
   return VT_DTYPE_INVALID;
 }
 
 vt_dtype vt_dtype_unsigned(vt_dtype dtype) {
   for (int d = 1; d < VT_DTYPE_LIMIT && vt_dtype_kind_of(dtype) == VT_KIND_SIGNED; d++)
-    if (infos[d].kind == VT_KIND_UNSIGNED && infos[d].bits == infos[dtype].bits) return (vt_dtype)d;
+    if (vt_dtype_infos[d].kind == VT_KIND_UNSIGNED &&
+        vt_dtype_infos[d].bits == vt_dtype_infos[dtype].bits)
+      return (vt_dtype)d;
   return dtype;
 }
 

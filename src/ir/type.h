@@ -37,7 +37,13 @@ typedef struct vt_dtype_info {
   uint8_t exponent, mantissa;
 } vt_dtype_info;
 
-const vt_dtype_info *vt_dtype_get(vt_dtype dtype); // a row of zeros and "?" when not in the table
+extern const vt_dtype_info vt_dtype_infos[VT_DTYPE_LIMIT];
+// A row of zeros and "?" when not in the table.
+static inline const vt_dtype_info *vt_dtype_get(vt_dtype dtype) {
+  if ((int)dtype < 0 || dtype >= VT_DTYPE_LIMIT || !vt_dtype_infos[dtype].text)
+    return &vt_dtype_infos[0];
+  return &vt_dtype_infos[dtype];
+}
 vt_dtype vt_dtype_from_text(const char *text, size_t size); // VT_DTYPE_INVALID when unknown
 vt_dtype vt_dtype_unsigned(vt_dtype dtype); // of a signed integer; any other type is kept
 static inline size_t vt_dtype_bytes(vt_dtype dtype) {

@@ -202,6 +202,10 @@ static void combine_kind(vt_func *func, walk *w) {
 
 static vt_status combine(vt_func *func, void *user) {
   const combiner *with = user;
+  uint32_t first = 0;
+  for (const vt_op *op = func->first; op && first < 2; op = op->next)
+    first += is_candidate(with, op);
+  if (first < 2) return VT_OK;
   mark_ops(func, with->scratch);
   uint32_t kinds, *sizes, candidates = find_kinds(func, with, &kinds, &sizes);
   vt_op **members = VT_NEW_ARRAY(with->scratch, vt_op *, candidates + 1);

@@ -243,6 +243,10 @@ typedef struct hoisting {
 
 static vt_status hoist_func(vt_func *func, void *user) {
   const hoisting *ctx = user;
+  uint32_t count, at = 0;
+  vt_op *const *holders = vt_func_holders(func, &count);
+  while (at < count && holders[at]->code != VT_OP_WHILE) at++;
+  if (at == count) return VT_OK;
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;

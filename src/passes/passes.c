@@ -12,8 +12,11 @@
 
 static vt_status visit_all(vt_func *func, vt_func_visitor *visit, void *user) {
   vt_assert(!func->first || (!func->first->prev && !func->last->next));
-  for (vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->region_count; i++) VT_TRY(visit_all(op->regions[i], visit, user));
+  uint32_t count;
+  vt_op *const *holders = vt_func_holders(func, &count);
+  for (uint32_t k = 0; k < count; k++)
+    for (uint32_t i = 0; i < holders[k]->region_count; i++)
+      VT_TRY(visit_all(holders[k]->regions[i], visit, user));
   vt_assert(!func->last || func->last->func == func);
   return visit(func, user);
 }

@@ -155,6 +155,9 @@ typedef struct creation {
 
 static vt_status create(vt_func *func, void *user) {
   const creation *ctx = user;
+  const vt_op *sum = func->first;
+  while (sum && sum->code != VT_OP_ALL_REDUCE) sum = sum->next;
+  if (!sum) return VT_OK;
   const uint32_t *uses = vt_func_use_counts(func, ctx->scratch);
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {

@@ -140,27 +140,45 @@ static void list_entries(const vt_executable_info *info, const vt_live *live, vt
 }
 
 // XLA makes values again, where it can, until the program fits.
-void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *arena,
-                   vt_hbm_use *out_use) {
+static void fill_use(const vt_executable *executable, const vt_least *least, const vt_live *live,
+                     vt_arena *arena, vt_hbm_use *out_use) {
   const vt_executable_info *info = &executable->info;
   const vt_chip *chip = executable->slice.chip;
-  vt_least least = {.hbm = info->output_bytes + info->temp_bytes};
-  vt_live live = {.bytes = info->temp_bytes, .unpadded = info->temp_bytes};
-  if (main) {
-    least = find_least(executable, main, 1, true);
-    vt_chip_live(chip, main, params_in_host(info, arena), arena, &live);
-  }
-  int64_t fixed = kept_bytes(info) + info->output_bytes, bound = peak_with(info, least.hbm);
-  *out_use = (vt_hbm_use){.kept_bytes = fixed + live.bytes, .unpadded_bytes = live.unpadded};
+  int64_t fixed = kept_bytes(info) + info->output_bytes, bound = peak_with(info, least->hbm);
+  *out_use = (vt_hbm_use){.kept_bytes = fixed + live->bytes, .unpadded_bytes = live->unpadded};
   int64_t peak = out_use->kept_bytes;
   if (peak > chip->hbm_limit_bytes) peak = chip->hbm_limit_bytes;
   out_use->peak_bytes = peak > bound ? peak : bound;
   out_use->temp_bytes = out_use->peak_bytes - fixed;
   out_use->fixed_bytes = fixed;
-  out_use->peak = live.peak;
-  out_use->point_count = live.point_count;
-  out_use->points = live.points;
-  list_entries(info, &live, arena, out_use);
+  out_use->peak = live->peak;
+  out_use->point_count = live->point_count;
+  out_use->points = live->points;
+  list_entries(info, live, arena, out_use);
+}
+
+void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *arena,
+                   vt_hbm_use *out_use) {
+  const vt_executable_info *info = &executable->info;
+  vt_least least = {.hbm = info->output_bytes + info->temp_bytes};
+  vt_live live = {.bytes = info->temp_bytes, .unpadded = info->temp_bytes};
+  if (main) {
+    least = find_least(executable, main, 1, true);
+    vt_chip_live(executable->slice.chip, main, params_in_host(info, arena), arena, &live);
+  }
+  fill_use(executable, &least, &live, arena, out_use);
+}
+
+vt_status vt_executable_account_local(vt_executable *executable, vt_func *main, vt_arena *arena,
+                                      vt_hbm_use *out_use) {
+  vt_executable_info *info = &executable->info;
+  vt_executable_sums(info);
+  vt_least least = find_least(executable, main, 1, true);
+  set_least(info, &least);
+  vt_live live;
+  vt_chip_live(executable->slice.chip, main, params_in_host(info, arena), arena, &live);
+  fill_use(executable, &least, &live, arena, out_use);
+  return fits(executable, 0) ? VT_OK : vt_hbm_refuse(executable, &least, out_use);
 }
 
 typedef struct asked {

@@ -24,9 +24,17 @@ bool vt_layout_read(const char *text, int32_t rank, int32_t *out_order) {
 }
 
 void vt_layout_put(const int32_t *order, int32_t rank, vt_text *text) {
-  vt_text_put(text, "{");
-  for (int32_t i = 0; i < rank; i++) vt_text_printf(text, "%s%d", i ? "," : "", order[i]);
-  vt_text_put(text, "}");
+  _Static_assert(VT_MAX_RANK <= 100, "two digits");
+  char all[3 * VT_MAX_RANK + 2];
+  size_t size = 0;
+  for (int32_t i = 0; i < rank; i++) {
+    all[size++] = i ? ',' : '{';
+    if (order[i] >= 10) all[size++] = (char)('0' + order[i] / 10);
+    all[size++] = (char)('0' + order[i] % 10);
+  }
+  if (!rank) all[size++] = '{';
+  all[size++] = '}';
+  vt_text_put_n(text, all, size);
 }
 
 void vt_layout_default(const vt_chip *chip, vt_memory_kind kind, vt_type type, int32_t *out_order) {

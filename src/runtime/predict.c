@@ -25,11 +25,8 @@ static vt_status optimise(vt_module *module) {
 static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *arena) {
   vt_executable executable = {.slice = *slice, .info = {.partitions = 1, .replicas = 1}};
   vt_status st = vt_executable_signature(&executable, p->module);
-  if (!st) st = vt_executable_account(&executable, p->module);
-  if (!st) {
-    vt_hbm_use_of(&executable, p->module->main, arena, &p->hbm);
-    p->hbm_peak_bytes = p->hbm.peak_bytes;
-  }
+  if (!st) st = vt_executable_account_local(&executable, p->module->main, arena, &p->hbm);
+  p->hbm_peak_bytes = p->hbm.peak_bytes;
   p->io = executable.arena;
   return st;
 }
@@ -37,7 +34,7 @@ static vt_status measure(vt_prediction *p, const vt_slice *slice, vt_arena *aren
 static void add_up(vt_prediction *p, const vt_slice *slice) {
   const vt_chip *chip = slice->chip;
   double peak = chip->bf16_flops_per_s / chip->devices;
-  p->flops = fmin(vt_chip_roofline(slice, 1, p->module, vt_mosaic_said).flops, 1e300) * p->devices;
+  p->flops = fmin(vt_chip_flops(chip, p->module, vt_mosaic_said), 1e300) * p->devices;
   p->mfu = p->timing.flops / (p->timing.seconds * peak);
   p->joules = p->timing.joules * p->devices;
   p->usd = vt_slice_usd_per_hour(slice) * p->timing.seconds / 3600;

@@ -294,6 +294,9 @@ vt_status vt_executable_cut(vt_executable *executable, vt_module **module) VT_CH
 void vt_split_copy(const vt_split *split, int32_t device_count, vt_arena *arena, vt_split *out);
 // Fills the memory figures. errors RESOURCE_EXHAUSTED with the largest arrays
 vt_status vt_executable_account(vt_executable *executable, vt_module *module) VT_CHECKED;
+// The same for the program of one device, and the estimate with it, in `arena`.
+vt_status vt_executable_account_local(vt_executable *executable, vt_func *main, vt_arena *arena,
+                                      vt_hbm_use *out_use) VT_CHECKED;
 // The devices among which the work of its module is divided.
 static inline int32_t vt_executable_share(const vt_executable *executable) {
   int32_t parts = executable->part && !executable->part_of ? executable->parts : 1;

@@ -36,9 +36,12 @@ static vt_status io_layout(vt_executable *executable, const vt_io_info *info, vt
   if (mode[0] == '{' && !vt_layout_read(mode, rank, order))
     return vt_error(VT_INVALID_ARGUMENT, "layout \"%s\" does not fit an array of %d dimensions",
                     mode, rank);
-  set_layout(executable,
-             mode[0] == '{' ? vt_arena_printf(arena, "%s", mode) : layout_text(arena, order, rank),
-             io);
+  if (mode[0] == '{')
+    set_layout(executable, vt_arena_printf(arena, "%s", mode), io);
+  else if (!strcmp(mode, "auto"))
+    set_layout(executable, layout_text(arena, order, rank), io);
+  else
+    io->layout = layout_text(arena, order, rank);
   return VT_OK;
 }
 

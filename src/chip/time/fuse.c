@@ -13,11 +13,18 @@
 #include "chip/time/kernels.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 
-enum { MOST_GROUPS = 32, MOST_SEARCH = 64, MOST_DEPTH = 16, MOST_SIBLINGS = 8, SUBLANES = 8 };
+enum {
+  MOST_GROUPS = 32,
+  FEW_GROUPS = 4,
+  MOST_SEARCH = 64,
+  MOST_DEPTH = 16,
+  MOST_SIBLINGS = 8,
+  SUBLANES = 8
+};
 static const double small_bytes = 1 << 16; // arrays up to here never decide anything
 
 // A kernel in the making.
@@ -37,7 +44,7 @@ enum { NONE = -1 };
 
 // What is known of an operator: its note.
 typedef struct place {
-  int32_t groups[MOST_GROUPS];
+  int32_t few[FEW_GROUPS], *groups; // where it is made: `few`, or room for MOST_GROUPS
   int32_t count, order;
   bool stored;        // its results are arrays in memory, written by its one group
   const bool *unread; // of a loop: operands that nothing in it reads; NULL for others
@@ -270,6 +277,10 @@ static bool reaches(fusing *f, int32_t from, int32_t to) {
 static void join(fusing *f, const vt_op *op, int32_t g) {
   place *p = place_of(op);
   vt_assert(p->count < MOST_GROUPS);
+  if (p->count == FEW_GROUPS) {
+    p->groups = VT_NEW_ARRAY(&f->scratch, int32_t, MOST_GROUPS);
+    memcpy(p->groups, p->few, sizeof p->few);
+  }
   p->groups[p->count++] = g;
   vt_array_push_in(&f->scratch, &f->groups.data[g].members, op);
   if (p->stored && p->order < f->groups.data[g].first) f->groups.data[g].first = p->order;
@@ -469,14 +480,15 @@ static void store(fusing *f, const vt_op *op, const readers *r) {
 }
 
 // Bytes of the arrays that an operator is made from, as far as they are in memory anyway. Each
-// counts once.
-static double made_from(const fusing *f, const vt_op *op, int depth) {
+// counts once. From `enough` on, it is some number of that size.
+static double made_from(const fusing *f, const vt_op *op, double enough, int depth) {
   double bytes = 0;
-  for (uint32_t i = 0; i < op->operand_count; i++) {
+  for (uint32_t i = 0; i < op->operand_count && bytes < enough; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
     if (!is_new(f, from)) continue;
     bool made = from->op && is_soft(from->op) && !place_of(from->op)->stored;
-    bytes += made && depth < MOST_DEPTH ? made_from(f, from->op, depth + 1) : bytes_of(f, from);
+    bytes += made && depth < MOST_DEPTH ? made_from(f, from->op, enough - bytes, depth + 1)
+                                        : bytes_of(f, from);
   }
   return bytes;
 }
@@ -485,8 +497,9 @@ static double made_from(const fusing *f, const vt_op *op, int depth) {
 // would be a larger array than those it is made from; others are stored as what they convert to.
 static bool converts_array(fusing *f, const vt_op *op) {
   f->searches++;
+  double bytes = bytes_of(f, &op->results[0]);
   if (op->code != VT_OP_CONVERT)
-    return held_for(f, op, 0) <= 0 && made_from(f, op, 0) < bytes_of(f, &op->results[0]);
+    return held_for(f, op, 0) <= 0 && made_from(f, op, bytes, 0) < bytes;
   const vt_value *from = vt_kernel_source(op->operands[0]);
   return !from->op || !is_elementwise(from->op);
 }
@@ -789,6 +802,7 @@ static void prepare(fusing *f) {
   int32_t at = 0;
   for (vt_op *op = func->first; op; op = op->next) {
     place *p = VT_NEW(&f->scratch, place);
+    p->groups = p->few;
     p->order = at;
     f->ops[at++] = op;
     op->note = p;
