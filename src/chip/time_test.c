@@ -358,11 +358,11 @@ static void a_batch_norm_reads_once(void **unused) {
   assert_true(t.hbm_bytes > 3.9 * array && t.hbm_bytes < 4.1 * array);
 }
 
-#define LOOP(trips)                                                                                \
-  "module { func.func public @main(%x: tensor<512x512xbf16>) -> tensor<512x512xbf16> {\n"          \
+#define LOOP_UNTIL(param, end)                                                                     \
+  "module { func.func public @main(%x: tensor<512x512xbf16>" param ") "                            \
+  "-> tensor<512x512xbf16> {\n"                                                                    \
   "%zero = stablehlo.constant dense<0> : tensor<i32>\n"                                            \
-  "%one = stablehlo.constant dense<1> : tensor<i32>\n"                                             \
-  "%end = stablehlo.constant dense<" trips "> : tensor<i32>\n"                                     \
+  "%one = stablehlo.constant dense<1> : tensor<i32>\n" end                                         \
   "%r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<512x512xbf16>\n"              \
   "cond { %c = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"        \
   "stablehlo.return %c : tensor<i1> }\n"                                                           \
@@ -371,6 +371,7 @@ static void a_batch_norm_reads_once(void **unused) {
   "%j = stablehlo.add %i, %one : tensor<i32>\n"                                                    \
   "stablehlo.return %j, %p : tensor<i32>, tensor<512x512xbf16> }\n"                                \
   "return %r#1 : tensor<512x512xbf16> } }\n"
+#define LOOP(trips) LOOP_UNTIL("", "%end = stablehlo.constant dense<" trips "> : tensor<i32>\n")
 
 static void trips_add_up(void **unused) {
   (void)unused;
@@ -383,6 +384,16 @@ static void trips_add_up(void **unused) {
     assert_true(fabs(more.flops / ten.flops - 100) < 1e-6);
     assert_true(ten.exact_trips);
   }
+}
+
+// What an argument says is not known; the loop counts once.
+static void a_loop_to_an_argument_counts_once(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v5litepod-1");
+  vt_timing unknown = time_on(&slice, 1, LOOP_UNTIL(", %end: tensor<i32>", "")),
+            one = time_on(&slice, 1, LOOP("1"));
+  assert_false(unknown.exact_trips);
+  assert_true(unknown.flops == one.flops);
 }
 
 #define PASSING                                                                                    \
@@ -702,6 +713,7 @@ int main(void) {
       cmocka_unit_test(a_softmax_is_three_kernels),
       cmocka_unit_test(a_batch_norm_reads_once),
       cmocka_unit_test(trips_add_up),
+      cmocka_unit_test(a_loop_to_an_argument_counts_once),
       cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
       cmocka_unit_test(larger_groups_take_longer),
       cmocka_unit_test(slower_links_take_longer),

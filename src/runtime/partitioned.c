@@ -54,8 +54,9 @@ static void put_collective(vt_text *out, const vt_op *op, double times, bool *fi
   vt_text_printf(out, "\"bytes\": %" PRId64 ", \"times\": %.0f}", bytes, times);
 }
 
-static void put_collectives(vt_text *out, const vt_scope *scope, double times, bool *first) {
-  for (const vt_op *op = scope->func->first; op; op = op->next) {
+static void put_collectives(vt_text *out, const vt_scope *scope, const vt_func *func, double times,
+                            bool *first) {
+  for (const vt_op *op = func->first; op; op = op->next) {
     vt_opcode code = op->code;
     if (vt_op_info_get(code)->flags & VT_OPF_COLLECTIVE) put_collective(out, op, times, first);
     if (code != VT_OP_WHILE && code != VT_OP_IF && code != VT_OP_CASE) continue;
@@ -64,7 +65,8 @@ static void put_collectives(vt_text *out, const vt_scope *scope, double times, b
     for (uint32_t r = 0; r < op->region_count; r++) {
       vt_scope inner = {scope, op, op->regions[r]};
       bool body = code != VT_OP_WHILE || r == 1; // a condition runs once more
-      put_collectives(out, &inner, times * (double)(body ? trips : trips + 1), first);
+      put_collectives(out, &inner, op->regions[r], times * (double)(body ? trips : trips + 1),
+                      first);
     }
   }
 }
@@ -88,9 +90,8 @@ static vt_status put_memory(vt_text *out, const vt_slice *slice, const vt_module
 
 static vt_status put_json(vt_text *out, const vt_slice *slice, const vt_module *module) {
   bool first = true;
-  vt_scope scope = {NULL, NULL, module->main};
   vt_text_put(out, "{\"collectives\": [");
-  put_collectives(out, &scope, 1, &first);
+  put_collectives(out, NULL, module->main, 1, &first);
   vt_text_put(out, "],\n ");
   put_types(out, "params", module->main->param_count, module->main->params);
   vt_text_put(out, ",\n ");

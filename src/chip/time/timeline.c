@@ -552,9 +552,8 @@ static double power(const vt_device_model *model, const vt_timing *timing) {
 static void run_all(const vt_device_model *model, const vt_kernel_list *list, double slower,
                     vt_arena *arena, vt_timing *out) {
   timeline t = {.model = model, .arena = arena, .sums = out, .mxu_slower = slower};
-  vt_scope scope = {NULL, NULL, list->func};
   *out = (vt_timing){.exact_trips = true};
-  out->seconds = run_list(&t, list, &scope, 1, model->vmem_bytes, NULL);
+  out->seconds = run_list(&t, list, NULL, 1, model->vmem_bytes, NULL);
   if (out->seconds <= 0) out->seconds = model->rates->launch_s; // nothing runs
   out->bound = largest(out->busy);
   out->joules = out->seconds * power(model, out);
