@@ -422,7 +422,7 @@ static bool round_of(vt_func *func, vt_arena *scratch) {
     changed = true;
   }
   vt_rewrite_returns(func);
-  for (vt_op *op = func->first, *next; changed && op; op = next) {
+  for (vt_op *op = func->first, *next; op; op = next) { // of earlier passes too
     next = op->next;
     if (op->result_count == 1 && op->results[0].replaced_by) vt_op_remove(op);
   }

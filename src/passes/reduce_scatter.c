@@ -8,7 +8,10 @@
 #include "passes/collectives.h"
 #include "passes/rewrite.h"
 
-enum { MAX_STEPS = 16 }; // from a device's id to its offset
+enum {
+  MAX_STEPS = 16, // from a device's id to its offset
+  KNOWN_ORDERS = 8
+};
 
 typedef struct found {
   vt_op *sum;     // the all-reduce
@@ -70,7 +73,7 @@ static bool number_on(const vt_value *value, int64_t device, int steps, int64_t 
 }
 
 // Whether the member at place j of each group has offset j * size.
-static bool in_order_of_groups(const vt_literal *groups, const vt_value *offset, int64_t size) {
+static bool find_order(const vt_literal *groups, const vt_value *offset, int64_t size) {
   int64_t width = groups->type.dims[1];
   for (int64_t i = 0; i < groups->type.dims[0] * width; i++) {
     int64_t id, at;
@@ -79,6 +82,29 @@ static bool in_order_of_groups(const vt_literal *groups, const vt_value *offset,
       return false;
   }
   return true;
+}
+
+// What was found last: most collectives of a program share groups and offsets, of all devices.
+typedef struct known_order {
+  const vt_literal *groups;
+  const vt_value *offset;
+  int64_t size;
+  bool is;
+} known_order;
+typedef struct known_orders {
+  known_order last[KNOWN_ORDERS];
+  uint32_t next;
+} known_orders;
+
+static bool in_order_of_groups(known_orders *known, const vt_literal *groups,
+                               const vt_value *offset, int64_t size) {
+  for (uint32_t i = 0; i < KNOWN_ORDERS; i++) {
+    const known_order *k = &known->last[i];
+    if (k->groups == groups && k->offset == offset && k->size == size) return k->is;
+  }
+  bool is = find_order(groups, offset, size);
+  known->last[known->next++ % KNOWN_ORDERS] = (known_order){groups, offset, size, is};
+  return is;
 }
 
 // ---- the pattern --------------------------------------------------------------------------------
@@ -104,7 +130,7 @@ static int32_t dim_before(vt_type from, vt_type to, int32_t dim) {
   return -1;
 }
 
-static bool matches(const vt_op *slice, const uint32_t *uses, found *out) {
+static bool matches(const vt_op *slice, const uint32_t *uses, known_orders *known, found *out) {
   if (slice->code != VT_OP_DYNAMIC_SLICE) return false;
   const vt_value *source = slice->operands[0];
   int32_t dim = cut_dim(slice);
@@ -123,7 +149,7 @@ static bool matches(const vt_op *slice, const uint32_t *uses, found *out) {
   const vt_literal *groups = vt_attr_literal(sum, VT_ATTR_REPLICA_GROUPS);
   return groups && groups->type.rank == 2 && groups->type.dims[1] > 1 && out->size > 0 &&
          source->type.dims[out->dim] == out->size * groups->type.dims[1] &&
-         in_order_of_groups(groups, slice->operands[1 + dim], out->size);
+         in_order_of_groups(known, groups, slice->operands[1 + dim], out->size);
 }
 
 static void rewrite(vt_op *slice, const found *f) {
@@ -159,11 +185,12 @@ static vt_status create(vt_func *func, void *user) {
   while (sum && sum->code != VT_OP_ALL_REDUCE) sum = sum->next;
   if (!sum) return VT_OK;
   const uint32_t *uses = vt_func_use_counts(func, ctx->scratch);
+  known_orders known = {0};
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     found f;
     next = op->next;
-    if (!matches(op, uses, &f)) continue;
+    if (!matches(op, uses, &known, &f)) continue;
     rewrite(op, &f);
     *ctx->changed = true;
   }
