@@ -22,6 +22,7 @@ enum {
   MIN_ROWS = 32, // from here on laying it out for one run pays off
   PANELS = 4,    // of a task
   BLOCKS = 20,   // of a task
+  LAID = 8,      // laid out at once
   ROWS = BLOCKS * VT_PANEL_ROWS,
   TALL = 16 * ROWS, // from here on a task lays out its own rows
   MIN_K = 8,
@@ -125,10 +126,41 @@ static void lay_block(const vt_panels *p, const void *lhs, int64_t block, float 
     lay_rows(p, lhs, narrow, lo, rows, p->lhs_column, to);
 }
 
+// Blocks of a left side whose rows lie next to each other, column by column: each line of memory is
+// read once for all of them.
+static inline __attribute__((always_inline)) void lay_across(const vt_panels *p, const void *lhs,
+                                                             bool narrow, int64_t first,
+                                                             int64_t count, float *to) {
+  int64_t lo[LAID + 1];
+  for (int64_t b = 0; b <= count; b++) lo[b] = first_row(p, first + b);
+  for (int64_t k = 0; k < p->k; k++) {
+    int64_t at = k % DEPTH, depth = least(DEPTH, p->k - (k - at));
+    const void *from = element(lhs, narrow, k * p->lhs_column);
+    for (int64_t b = 0; b < count; b++) {
+      int64_t rows = lo[b + 1] - lo[b];
+      float *part = to + (k - at) * p->m + lo[b] * depth + at * rows;
+      if (rows == VT_PANEL_ROWS)
+        for (int64_t r = 0; r < VT_PANEL_ROWS; r++) part[r] = number(from, narrow, lo[b] + r);
+      else
+        for (int64_t r = 0; r < rows; r++) part[r] = number(from, narrow, lo[b] + r);
+    }
+  }
+}
+
+static void lay_blocks(const vt_panels *p, const void *lhs, int64_t first, float *to) {
+  int64_t count = least(LAID, blocks_of(p) - first);
+  if (p->lhs_row != 1 || p->lhs_column == 1)
+    for (int64_t b = 0; b < count; b++) lay_block(p, lhs, first + b, to);
+  else if (p->from[0] == VT_BF16)
+    lay_across(p, lhs, true, first, count, to);
+  else
+    lay_across(p, lhs, false, first, count, to);
+}
+
 static void lay_left(const vt_panels *p, const void *lhs, float *to) {
-  int64_t count = blocks_of(p);
+  int64_t count = ceil_of(blocks_of(p), LAID);
 #pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->m * p->k >= MIN_LAID)
-  for (int64_t i = 0; i < count; i++) lay_block(p, lhs, i, to);
+  for (int64_t i = 0; i < count; i++) lay_blocks(p, lhs, i * LAID, to);
 }
 
 typedef struct tile {
@@ -234,8 +266,8 @@ static void run_rows(const vt_panels *p, const operands *whole, int64_t first, f
   operands o = *whole;
   part.m = least(ROWS, p->m - first);
   o.out += first * p->out_row;
-  for (int64_t b = 0; b < blocks_of(&part); b++)
-    lay_block(&part, element(whole->lhs, p->from[0] == VT_BF16, first * p->lhs_row), b, scratch);
+  const void *lhs = element(whole->lhs, p->from[0] == VT_BF16, first * p->lhs_row);
+  for (int64_t b = 0; b < blocks_of(&part); b += LAID) lay_blocks(&part, lhs, b, scratch);
   o.lhs = scratch;
   for (int64_t i = 0; i < panels_of(p); i += PANELS) run_task(&part, &o, i, 0);
 }
