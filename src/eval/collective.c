@@ -52,10 +52,11 @@ static int64_t literal_i64(const vt_literal *l, int64_t i) {
   return data[l->splat ? 0 : i];
 }
 
-// Rows of ids as given: [rows][width]; one row of all ids when there are none.
-static vt_status read_rows(const vt_op *op, int64_t ids, vt_group_list *out) {
+// Rows of ids as given: [rows][width]; one row of all ids when there are none, or when one device
+// is alone: a sum may then name devices that are absent, as XLA has it and PyTorch/XLA writes it.
+static vt_status read_rows(const vt_op *op, bool alone, int64_t ids, vt_group_list *out) {
   const vt_literal *l = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  bool given = l && l->type.rank == 2 && vt_type_elements(l->type) > 0;
+  bool given = l && !alone && l->type.rank == 2 && vt_type_elements(l->type) > 0;
   out->count = given ? l->type.dims[0] : 1;
   out->width = given ? l->type.dims[1] : ids;
   VT_TRY(allocate(out));
@@ -77,7 +78,7 @@ static vt_status groups_of(const vt_op *op, int32_t devices, vt_group_list *out)
   id_kind kind = kind_of(op);
   counts_of(op, devices, &partitions, &replicas);
   int64_t ids = kind == IDS_GLOBAL ? devices : kind == IDS_PARTITION ? partitions : replicas;
-  VT_TRY(read_rows(op, ids, &rows));
+  VT_TRY(read_rows(op, devices == 1 && op->code == VT_OP_ALL_REDUCE, ids, &rows));
   if (kind == IDS_GLOBAL) {
     *out = rows;
     return VT_OK;

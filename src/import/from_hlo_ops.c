@@ -99,8 +99,35 @@ RULE(spread) {
 RULE(barrier) {
   return read_plain(c, i, code, out_value);
 }
+
+// The first indices are scalars or, in an older form that PyTorch/XLA writes, the elements of one
+// array.
 RULE(dynamic_slice) {
-  return read_plain(c, i, code, out_value);
+  uint32_t first = code == VT_OP_DYNAMIC_UPDATE_SLICE ? 2 : 1;
+  const vt_hlo_shape *array = i->operand_count == first + 1 ? i->operands[first]->shape : NULL;
+  if (!array || array->tuple || array->type.rank != 1) return read_plain(c, i, code, out_value);
+  int64_t count = array->type.dims[0];
+  if (count < 0 || count > VT_MAX_RANK) return refuse(c, "there are more indices than dimensions");
+  vt_raw_value *indices, *operands[2 + VT_MAX_RANK];
+  const vt_raw_type *type;
+  for (uint32_t k = 0; k < first; k++) VT_TRY(vt_from_hlo_operand(c, k, &operands[k]));
+  VT_TRY(vt_from_hlo_operand(c, first, &indices));
+  for (int64_t k = 0; k < count; k++) {
+    vt_raw_op *one = vt_from_hlo_op(c, "stablehlo.slice", 1, &indices,
+                                    vt_from_hlo_array(c, array->type.dtype, 1, (int64_t[]){1}));
+    vt_from_hlo_set_ints(c, one, "start_indices", 1, (int64_t[]){k});
+    vt_from_hlo_set_ints(c, one, "limit_indices", 1, (int64_t[]){k + 1});
+    vt_from_hlo_set_ints(c, one, "strides", 1, (int64_t[]){1});
+    operands[first + k] = vt_from_hlo_op(c, "stablehlo.reshape", 1, &one->results,
+                                         vt_from_hlo_array(c, array->type.dtype, 0, NULL))
+                              ->results;
+  }
+  VT_TRY(vt_from_hlo_type(c, i->shape, &type));
+  vt_raw_op *op =
+      vt_from_hlo_op(c, vt_op_info_get(code)->text, first + (uint32_t)count, operands, type);
+  vt_from_hlo_set_common(c, op);
+  *out_value = op->results;
+  return copy_attrs(c, i, code, op);
 }
 
 // Ops that have no opcode.

@@ -190,3 +190,36 @@ def test_hlo_of_jax(name, tmp_path):
         for i, (a, b) in enumerate(zip(got, want, strict=True)):
             assert a.shape == b.shape, f"{form}: result {i}"
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=f"{form}: result {i}")
+
+
+# What PyTorch/XLA writes and jaxlib does not.
+def test_slices_at_the_elements_of_an_array(tmp_path):
+    program = b"""HloModule m
+ENTRY %e {
+  %x = f32[4,6] parameter(0)
+  %i = s64[2] parameter(1)
+  %s = f32[2,2] dynamic-slice(%x, %i), dynamic_slice_sizes={2,2}
+  %d = f32[4,6] dynamic-update-slice(%x, %s, %i)
+  ROOT %r = (f32[2,2], f32[4,6]) tuple(%s, %d)
+}"""
+    x = f32(4, 6)
+    for i, j in ((1, 3), (9, -2)):  # starts beyond the end move back
+        cut, same = run(tmp_path, program, [x, np.array([i, j])])
+        i, j = min(i, 2), max(j, 0)
+        np.testing.assert_array_equal(cut, x[i : i + 2, j : j + 2])
+        np.testing.assert_array_equal(same, x)
+
+
+@pytest.mark.parametrize("groups", ["{{0},{1}}", "{{1}}", "{{0,1},{2,3}}", "{}"])
+def test_sum_of_one_device_over_absent_ones(groups, tmp_path):
+    program = b"""HloModule m
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+ENTRY %e {
+  %x = f32[3] parameter(0)
+  ROOT %r = f32[3] all-reduce(%x), replica_groups=GROUPS, to_apply=%add
+}""".replace(b"GROUPS", groups.encode())
+    np.testing.assert_array_equal(run(tmp_path, program, [f32(3)])[0], f32(3))
