@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pallas kernels compiled for the plugin, against the same function in jax.numpy or JAX's interpreter of kernels."""
 
+import datetime
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -562,3 +564,9 @@ def test_code_of_library_kernels_agrees_with_the_interpreter(tmp_path):
     _, wanted = library_results(tmp_path / "evaluator", VTPU_PALLAS="evaluator")
     for name, want in wanted.items():
         np.testing.assert_allclose(results[name], want, rtol=0, atol=8e-3 * np.max(np.abs(want)), err_msg=name)
+
+
+def test_version_says_how_new_the_runtime_is():
+    """JAX before 0.8 reads the last line's only parentheses, and without them writes kernels for the oldest runtime."""
+    (seconds,) = re.findall(r"\((.*?)\)", jax.devices()[0].client.platform_version.split("\n")[-1])
+    assert datetime.date.fromtimestamp(int(seconds)) > datetime.date(2025, 8, 14)
