@@ -101,12 +101,13 @@ def run_process(command, checkout, env, record, log, limits, left):
       os.killpg(process.pid, signal.SIGKILL)
       killed = "file timeout" if seconds > left else "test timeout"
   process.returncode = os.waitstatus_to_exitcode(status)
-  add_row(record, event="process", cpu=round(usage.ru_utime + usage.ru_stime, 1), wall=round(time.time() - started, 1))
+  add_row(record, event="process", status=process.returncode, cpu=round(usage.ru_utime + usage.ru_stime, 1),
+          wall=round(time.time() - started, 1))
   return killed or ENDS.get(process.returncode, "crashed"), seconds
 
 
-def run_record(command, checkout, env, record, limits, tests=None):
-  """Runs this pytest command, restarting after each crash, until every test (or each of `tests`) has an outcome."""
+def run_record(command, checkout, env, record, limits, tests=None, prefix=()):
+  """Runs pytest on these files, restarting after each crash, until every test (or each of `tests`) has an outcome."""
   record.parent.mkdir(parents=True, exist_ok=True)
   if limits.fresh and record.exists():
     record.unlink()
@@ -117,7 +118,7 @@ def run_record(command, checkout, env, record, limits, tests=None):
     chosen = record.with_suffix(".tests")
     chosen.write_text("\n".join(sorted(tests)) + "\n")
     env["VTPU_TESTS"] = str(chosen)
-  command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "-p", "no:xdist",
+  command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider", "-p", "no:xdist",
              "--tb=short"] + command
   if limits.k:
     command += ["-k", limits.k]
