@@ -529,8 +529,10 @@ static void ops_between_conversions_are_manual(void **state) {
                                    "%5 = " TO_LOCAL(
                                        "%4") ": (tensor<8xf32>) -> tensor<2xf32>\n"
                                              "%6 = stablehlo.negate %5 : tensor<2xf32>\n"
+                                             "%10 = stablehlo.add %6, %0 : tensor<2xf32>\n"
+                                             "%9 = stablehlo.multiply %10, %2 : tensor<2xf32>\n"
                                              "%7 = " BACK(
-                                                 "%6") ": (tensor<2xf32>) -> tensor<8xf32>\n"
+                                                 "%9") ": (tensor<2xf32>) -> tensor<8xf32>\n"
                                                        "%8 = stablehlo.add %3, %7 : tensor<8xf32>\n"
                                                        "return %8 : tensor<8xf32>",
       &module);
@@ -543,8 +545,8 @@ static void ops_between_conversions_are_manual(void **state) {
     vt_text_printf(&text, ") ");
   }
   assert_string_equal(vt_text_string(&text),
-                      "broadcast_in_dim() manual_computation(add ) sharding_constraint() "
-                      "manual_computation(negate ) add() ");
+                      "broadcast_in_dim() manual_computation(add reshape ) sharding_constraint() "
+                      "manual_computation(reshape negate add multiply ) add() ");
   vt_text_free(&text);
   vt_module_destroy(module);
 }

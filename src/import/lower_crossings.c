@@ -6,7 +6,8 @@
 // one device or back: whole at even levels, of one device at odd ones. All ops of an odd level are
 // one computation. Ops are put in the order of their levels, which keeps what they depend on before
 // them. Whole values that a computation uses without a crossing (scalars, constants) are
-// replicated.
+// replicated. What an earlier computation has made of one device's arrays goes to a later one as it
+// is: an array with one more dimension, of the devices.
 #include <inttypes.h>
 #include <string.h>
 
@@ -86,11 +87,18 @@ typedef struct outline {
   const vt_mesh *mesh;
   uint32_t *levels; // by the ids of values
   vt_value **now;   // what a crossing's result has become
+  side *carried;    // of a computation's value that a later one uses; `whole` once it is returned
   uint32_t top;     // the highest level
+  const vt_raw_op *last; // crossing that was met, for errors
 } outline;
 
 static const vt_crossing *crossing_of(const vt_op *op) {
   return op->code == VT_OP_CUSTOM_CALL ? op->note : NULL;
+}
+
+static bool is_local_of_whole(const vt_value *value) {
+  const vt_crossing *crossing = value->op ? crossing_of(value->op) : NULL;
+  return crossing && crossing->to_local;
 }
 
 static uint32_t operand_level(const outline *o, const vt_op *op) {
@@ -104,15 +112,16 @@ static uint32_t operand_level(const outline *o, const vt_op *op) {
 
 // The level at which an op runs: that of its operands, also for a crossing.
 static vt_status find_levels(outline *o) {
-  const vt_crossing *last = NULL;
   for (const vt_op *op = o->func->first; op; op = op->next) {
     const vt_crossing *crossing = crossing_of(op);
     uint32_t level = operand_level(o, op);
-    if (crossing) last = crossing;
+    if (crossing) o->last = crossing->raw;
     for (uint32_t i = 0; i < op->operand_count; i++) {
       uint32_t own = o->levels[op->operands[i]->id];
-      if (own % 2 && own != level)
-        return refuse(o->lo, last->raw, "an array of one device is used outside of it");
+      if (own % 2 == 0 || own == level) continue;
+      if (level % 2 == 0)
+        return refuse(o->lo, o->last, "an array of one device is used outside of it");
+      o->carried[op->operands[i]->id].local = op->operands[i];
     }
     if (crossing && crossing->to_local == (level % 2 == 1))
       return refuse(o->lo, crossing->raw, "its operand is not on the side that it comes from");
@@ -122,7 +131,7 @@ static vt_status find_levels(outline *o) {
   }
   for (uint32_t i = 0; i < o->func->return_count; i++)
     if (o->levels[o->func->returns[i]->id] % 2)
-      return refuse(o->lo, last->raw, "the function returns an array of one device");
+      return refuse(o->lo, o->last, "the function returns an array of one device");
   return VT_OK;
 }
 
@@ -148,6 +157,44 @@ static const vt_sharding *replicated(const outline *o, int32_t rank) {
   return sharding;
 }
 
+// An array of one device as one of all that the axes tell apart, along a new first dimension.
+static vt_type carried_type(const outline *o, vt_type local, int64_t devices) {
+  int64_t dims[VT_MAX_RANK + 1] = {devices};
+  memcpy(dims + 1, local.dims, (size_t)local.rank * sizeof *dims);
+  return vt_type_make(&o->lo->module->arena, local.dtype, local.rank + 1, dims);
+}
+
+static bool is_manual(uint64_t axes, uint32_t axis) {
+  return axis >= 64 || axes >> axis & 1;
+}
+
+// Returns from the computation that makes it what a later one uses.
+static vt_status carry_out(const outline *o, vt_func *region, vt_value *local, uint64_t axes,
+                           vt_type *out_whole) {
+  side *carried = &o->carried[local->id];
+  int64_t devices = 1;
+  if (!axes || local->type.rank == VT_MAX_RANK || local->type.dtype == VT_TOKEN)
+    return refuse(o->lo, o->last, "a later computation uses a value that has no place between");
+  vt_sharding *sharding = VT_NEW(&o->lo->module->arena, vt_sharding);
+  *sharding = *replicated(o, local->type.rank + 1);
+  vt_axis_ref *refs = VT_NEW_ARRAY(&o->lo->module->arena, vt_axis_ref, o->mesh->axis_count + 1);
+  vt_dim_sharding *dims =
+      VT_NEW_ARRAY(&o->lo->module->arena, vt_dim_sharding, (size_t)sharding->rank);
+  memcpy(dims, sharding->dims, (size_t)sharding->rank * sizeof *dims);
+  for (uint32_t i = 0; i < o->mesh->axis_count; i++) {
+    if (!is_manual(axes, i)) continue;
+    refs[dims->axis_count++] = (vt_axis_ref){i, 1, o->mesh->axes[i].size};
+    devices *= o->mesh->axes[i].size;
+  }
+  dims->axes = refs;
+  sharding->dims = dims;
+  *out_whole = carried_type(o, local->type, devices);
+  carried->sharding = sharding;
+  carried->local = vt_build(region, NULL, VT_OP_RESHAPE, region->last->loc,
+                            carried_type(o, local->type, 1), 1, &local);
+  return VT_OK;
+}
+
 // What the ops of a computation use from outside becomes its parameters.
 static vt_status take_operands(const outline *o, const vt_op *ops, vt_func *region,
                                side_list *sides, uint64_t *out_axes) {
@@ -156,12 +203,19 @@ static vt_status take_operands(const outline *o, const vt_op *ops, vt_func *regi
   for (const vt_op *op = ops; op && !st; op = op->next)
     for (uint32_t i = 0; i < op->operand_count && !st; i++) {
       vt_value *value = op->operands[i];
-      const vt_crossing *crossing = value->op ? crossing_of(value->op) : NULL;
-      if (o->levels[value->id] % 2 && !(crossing && crossing->to_local)) continue;
+      const vt_crossing *crossing = is_local_of_whole(value) ? crossing_of(value->op) : NULL;
+      const side *carried = crossing ? NULL : &o->carried[value->id];
+      bool comes = carried && carried->whole;
+      if (o->levels[value->id] % 2 && !crossing && !comes) continue;
       void **place = vt_map_at_ptr(&params, value);
       if (!*place) {
-        side in = {value, *place = vt_func_add_param(region, value->type), NULL};
-        if (crossing && crossing->to_local) {
+        vt_type type = comes ? carried->local->type : value->type;
+        side in = {value, *place = vt_func_add_param(region, type), NULL};
+        if (comes) {
+          in.whole = carried->whole;
+          in.sharding = carried->sharding;
+          *place = vt_build(region, NULL, VT_OP_RESHAPE, op->loc, value->type, 1, &in.local);
+        } else if (crossing) {
           in.whole = value->op->operands[0]; // of a lower level, so it is what it has become
           in.sharding = crossing->sharding;
           st = over_mesh(o, crossing, &in.sharding);
@@ -204,7 +258,7 @@ static vt_attr axis_names(const outline *o, uint64_t axes) {
   vt_attr attr = {.key = VT_ATTR_MANUAL_AXES};
   vt_string *names = VT_NEW_ARRAY(&o->lo->module->arena, vt_string, o->mesh->axis_count + 1);
   for (uint32_t i = 0; i < o->mesh->axis_count; i++)
-    if (i >= 64 || axes >> i & 1)
+    if (is_manual(axes, i))
       names[attr.count++] = (vt_string){o->mesh->axes[i].name, strlen(o->mesh->axes[i].name)};
   attr.strings = names;
   return attr;
@@ -230,7 +284,21 @@ static vt_status build(outline *o, vt_op *ops) {
   for (size_t i = 0; i < out.size; i++)
     vt_array_push_in(o->lo->arena, &returns, out.data[i].whole->op->operands[0]);
   const vt_loc *loc = ops->loc;
+  vt_value_list kept = {0};
+  for (const vt_op *op = ops; op; op = op->next)
+    for (uint32_t i = 0; i < op->result_count && !crossing_of(op); i++)
+      if (o->carried[op->results[i].id].local)
+        vt_array_push_in(o->lo->arena, &kept, (vt_value *)&op->results[i]);
   move_ops(ops, region, o->func);
+  size_t crossed = out.size;
+  for (size_t i = 0; i < kept.size; i++) {
+    vt_type whole;
+    side *carried = &o->carried[kept.data[i]->id];
+    VT_TRY(carry_out(o, region, kept.data[i], axes, &whole));
+    vt_array_push_in(o->lo->arena, &out, *carried);
+    vt_array_push_in(o->lo->arena, &types, whole);
+    vt_array_push_in(o->lo->arena, &returns, carried->local);
+  }
   vt_func_set_returns(region, (uint32_t)returns.size, returns.data);
   vt_op *manual = vt_op_create(o->func, VT_OP_MANUAL_COMPUTATION, loc, (uint32_t)operands.size,
                                operands.data, (uint32_t)types.size, types.data, 1);
@@ -239,7 +307,11 @@ static vt_status build(outline *o, vt_op *ops) {
   vt_op_set_attr(manual, sharding_list(o, VT_ATTR_OUT_SHARDINGS, &out));
   vt_op_set_attr(manual, axis_names(o, axes));
   vt_op_append(o->func, manual);
-  for (size_t i = 0; i < out.size; i++) o->now[out.data[i].whole->id] = &manual->results[i];
+  for (size_t i = 0; i < out.size; i++)
+    if (i < crossed)
+      o->now[out.data[i].whole->id] = &manual->results[i];
+    else
+      o->carried[kept.data[i - crossed]->id].whole = &manual->results[i];
   return VT_OK;
 }
 
@@ -292,7 +364,8 @@ vt_status vt_lower_crossings(vt_lower *lo, vt_func *func) {
                .func = func,
                .mesh = lo->tile_mesh ? lo->tile_mesh : vt_lower_tile_mesh(lo),
                .levels = VT_NEW_ARRAY(lo->arena, uint32_t, count),
-               .now = VT_NEW_ARRAY(lo->arena, vt_value *, count)};
+               .now = VT_NEW_ARRAY(lo->arena, vt_value *, count),
+               .carried = VT_NEW_ARRAY(lo->arena, side, count)};
   for (uint32_t i = 0; i < func->param_count; i++) o.now[func->params[i]->id] = func->params[i];
   for (vt_op *op = func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->result_count; i++) o.now[op->results[i].id] = &op->results[i];

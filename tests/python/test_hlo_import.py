@@ -223,3 +223,21 @@ ENTRY %e {
   ROOT %r = f32[3] all-reduce(%x), replica_groups=GROUPS, to_apply=%add
 }""".replace(b"GROUPS", groups.encode())
     np.testing.assert_array_equal(run(tmp_path, program, [f32(3)])[0], f32(3))
+
+
+def test_manual_computations_that_share_arrays(tmp_path):
+    """What the first has cut or computed, the second uses; between them an array is whole."""
+    program = b"""HloModule m, num_partitions=4
+ENTRY %e {
+  %a = f32[8] parameter(0), sharding={devices=[4]0,1,2,3}
+  %cut = f32[2] custom-call(%a), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  %square = f32[2] multiply(%cut, %cut)
+  %whole = f32[8] custom-call(%square), custom_call_target="SPMDShardToFullShape", sharding={devices=[4]0,1,2,3}
+  %stays = f32[8] custom-call(%whole), custom_call_target="Sharding", sharding={devices=[4]0,1,2,3}
+  %again = f32[2] custom-call(%stays), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  %twice = f32[2] add(%again, %square)
+  %sum = f32[2] add(%twice, %cut)
+  ROOT %r = f32[8] custom-call(%sum), custom_call_target="SPMDShardToFullShape", sharding={devices=[4]0,1,2,3}
+}"""
+    x = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(run(tmp_path, program, [x])[0], 2 * x * x + x)
