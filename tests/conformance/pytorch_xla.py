@@ -45,7 +45,8 @@ SLICES = {
     stablehlo/test_unbounded_dynamism stablehlo/test_xla_export_interpreter stablehlo/test_export_llama""",
   "v5litepod-4": """
     spmd/test_dtensor_redistribute test_splash_attention""",
-  "v3-8": """
+  # One device a process: the threads of a v3's two would share PyTorch's random numbers and compiler.
+  "v5litepod-8": """
     test_assume_pure_spmd test_pallas_spmd test_zero1 test_fsdp_auto_wrap
     test_mp_replication test_mp_all_to_all test_mp_all_gather test_mp_reduce_scatter test_mp_distributed_mm test_mp_save
     test_mp_mesh_reduce test_mp_sync_batch_norm test_mp_collective_permute test_mp_collective_matmul test_mp_early_exit
