@@ -159,7 +159,7 @@ vt_status vt_pjrt_Client_ProcessIndex(PJRT_Client_ProcessIndex_Args *args) {
 }
 
 vt_status vt_pjrt_Client_PlatformVersion(PJRT_Client_PlatformVersion_Args *args) {
-  args->platform_version = vt_plugin_version();
+  args->platform_version = vt_plugin_platform_version();
   args->platform_version_size = strlen(args->platform_version);
   return VT_OK;
 }

@@ -43,10 +43,11 @@ vt_status vt_pjrt_Plugin_Attributes(PJRT_Plugin_Attributes_Args *args) {
   return VT_OK;
 }
 
-static char version_text[160];
+static char version_text[128], platform_text[192];
 // JAX before 0.8 reads in the last line, in parentheses, the second at which a TPU's runtime was
 // built, and writes kernels that one of that day can read.
 static const char as_new_as[] = "Built on Oct 1 2026 00:00:00 (1790812800)";
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 // The linker's build id of this library: caches of compiled programs must not outlive the code that
 // made them.
@@ -70,9 +71,10 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *user) {
     const unsigned char *id = (const unsigned char *)name + ((head->n_namesz + 3u) & ~3u);
     if (head->n_type == NT_GNU_BUILD_ID && head->n_namesz == 4 && !memcmp(name, "GNU", 4)) {
       size_t at = strlen(version_text);
-      at += (size_t)snprintf(version_text + at, sizeof version_text - at, " build ");
+      at += (size_t)snprintf(version_text + at, sizeof version_text - at, " (build ");
       for (unsigned i = 0; i < head->n_descsz && i < 20 && at + 4 < sizeof version_text; i++)
         at += (size_t)snprintf(version_text + at, sizeof version_text - at, "%02x", id[i]);
+      snprintf(version_text + at, sizeof version_text - at, ")");
       return 1;
     }
     note = (const char *)id + ((head->n_descsz + 3u) & ~3u);
@@ -83,12 +85,15 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *user) {
 static void make_version(void) {
   snprintf(version_text, sizeof version_text, "vtpu %s", VTPU_VERSION);
   dl_iterate_phdr(find_build_id, NULL);
-  size_t at = strlen(version_text);
-  snprintf(version_text + at, sizeof version_text - at, "\n%s", as_new_as);
+  snprintf(platform_text, sizeof platform_text, "%s\n%s", version_text, as_new_as);
 }
 
 const char *vt_plugin_version(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, make_version);
   return version_text;
+}
+
+const char *vt_plugin_platform_version(void) {
+  pthread_once(&once, make_version);
+  return platform_text;
 }

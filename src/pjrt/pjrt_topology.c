@@ -85,7 +85,7 @@ vt_pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_A
 
 vt_status
 vt_pjrt_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args *args) {
-  args->platform_version = vt_plugin_version();
+  args->platform_version = vt_plugin_platform_version();
   args->platform_version_size = strlen(args->platform_version);
   return VT_OK;
 }
