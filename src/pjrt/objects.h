@@ -176,7 +176,7 @@ static inline PJRT_Memory *vt_memory_to_pjrt(const vt_memory *memory) {
   return memory->front;
 }
 
-// Text such as "vtpu 0.1.0 (build 5f2c...)"; constant. The platform's has a line more: how new it is.
+// Text such as "vtpu 0.1.0 (build 5f2c...)"; constant. The platform's has a line more: its age.
 const char *vt_plugin_version(void);
 const char *vt_plugin_platform_version(void);
 #define VT_PLATFORM_NAME "tpu"
