@@ -8,9 +8,7 @@ one. Modules that tests import and JAX's package does not contain come from the 
 build/pallas/ are not run again. At the end it prints a table by file and slice, and what failed.
 """
 import argparse
-import concurrent.futures
 import pathlib
-import sys
 
 import run
 
@@ -40,14 +38,13 @@ def run_all(limits):
   work = [(file, slice) for slice, files in SLICES.items() for file in files.split()
           if (not limits.files or file in limits.files) and (not limits.slice or slice == limits.slice)]
 
-  def one(number):
-    file, slice = work[number]
-    print(f"[{len(work) - number - 1} left] {file} on {slice}", file=sys.stderr, flush=True)
+  def one(job, left):
+    file, slice = job
+    run.say(left, f"{file} on {slice}")
     env = run.environment("vtpu", limits.cases) | {"VTPU_ACCELERATOR_TYPE": slice, "VTPU_JAX_CHECKOUT": str(limits.checkout)}
     run.run_record([f"tests/pallas/{file}.py"], limits.checkout, env, record_of(limits.records, file, slice), limits)
 
-  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
-    list(pool.map(one, range(len(work))))
+  run.run_jobs(work, limits.jobs, one)
 
 
 def report(records):

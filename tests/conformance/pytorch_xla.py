@@ -9,7 +9,6 @@ the end it prints a table by file, and every test that does not pass here but do
 """
 import argparse
 import ast
-import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -133,10 +132,9 @@ def run_all(limits):
           if not limits.files or file in limits.files
           for platform in ([limits.only] if limits.only else run.PLATFORMS)]
 
-  def one(number):
-    file, slice, platform = work[number]
-    print(f"[{len(work) - number - 1} left] {file} on {slice if platform == 'vtpu' else 'the CPU'}", file=sys.stderr,
-          flush=True)
+  def one(job, left):
+    file, slice, platform = job
+    run.say(left, f"{file} on {slice if platform == 'vtpu' else 'the CPU'}")
     prefix = [str(run.ROOT / "build/release/bin/vtpu"), "run", "-t", slice, "--"] if platform == "vtpu" else []
     env, record = environment(file, slice, platform, tests), record_of(limits.records, file, platform)
     if "def test_" in (tests / f"{file}.py").read_text():
@@ -144,8 +142,7 @@ def run_all(limits):
     elif limits.fresh or not run.rows_of(record):
       run_program(prefix + [sys.executable, f"{file}.py"], tests, env, record, limits)
 
-  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
-    list(pool.map(one, range(len(work))))
+  run.run_jobs(work, limits.jobs, one)
 
 
 def report(records):

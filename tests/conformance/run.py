@@ -231,6 +231,16 @@ def write_page(page, lines):
   page.write_text("\n".join([before + BEGIN, ""] + lines + [END + after]))
 
 
+def say(left, job):
+  print(f"[{left} left] {job}", file=sys.stderr, flush=True)
+
+
+def run_jobs(work, jobs, one):
+  """Calls one(job, how many are left) for each job, `jobs` of them at a time."""
+  with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    list(pool.map(one, work, range(len(work) - 1, -1, -1)))
+
+
 def run_all(limits):
   if not (limits.checkout / "tests/lax_test.py").exists():
     sys.exit(f"{limits.checkout} is not a JAX checkout: it has no tests/lax_test.py")
@@ -239,13 +249,11 @@ def run_all(limits):
   files = [name.removesuffix(".py") for name in files]
   work = [(name, platform) for name in files for platform in platforms]
 
-  def one(number):
-    name, platform = work[number]
-    print(f"[{len(work) - number - 1} left] {name} on {platform}", file=sys.stderr, flush=True)
-    run_file(limits.checkout, name, platform, limits)
+  def one(job, left):
+    say(left, " on ".join(job))
+    run_file(limits.checkout, *job, limits)
 
-  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
-    list(pool.map(one, range(len(work))))
+  run_jobs(work, limits.jobs, one)
 
 
 def add_limits(parser, records, test_seconds, file_seconds):

@@ -9,7 +9,6 @@ passes on XLA:CPU but not on vtpu.
 """
 import argparse
 import collections
-import concurrent.futures
 import dataclasses
 import importlib.metadata
 import os
@@ -81,8 +80,8 @@ def not_passed(record):
 def run_all(limits):
   work = jobs_of(limits.source, limits.run)
 
-  def one(number):
-    name, start, files = work[number]
+  def one(job, left):
+    name, start, files = job
     record = pathlib.Path(name) / (files[0].removesuffix(".py").replace("/", "-") + ".jsonl")
     ours, theirs = (limits.records / platform / record for platform in run.PLATFORMS)
     for platform in [limits.only] if limits.only else run.PLATFORMS:
@@ -91,11 +90,10 @@ def run_all(limits):
         tests = not_passed(ours) - run.summary(theirs)["tests"].keys()
         if not tests:
           continue
-      print(f"[{len(work) - number - 1} left] {name} {files[0]} on {platform}", file=sys.stderr, flush=True)
+      run.say(left, f"{name} {files[0]} on {platform}")
       run.run_record(files, start, env, limits.records / platform / record, limits, tests)
 
-  with concurrent.futures.ThreadPoolExecutor(limits.jobs) as pool:
-    list(pool.map(one, range(len(work))))
+  run.run_jobs(work, limits.jobs, one)
 
 
 def outcomes(records, platform, name):
