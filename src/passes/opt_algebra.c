@@ -378,23 +378,6 @@ static bool fits(const vt_op *op) {
          !vt_op_attr(op, VT_ATTR_RESULT_ACCURACY);
 }
 
-static bool has_rules(vt_opcode code) {
-  switch (code) {
-  case VT_OP_LOG:
-  case VT_OP_POWER:
-  case VT_OP_MULTIPLY:
-  case VT_OP_DIVIDE:
-  case VT_OP_ADD:
-  case VT_OP_SUBTRACT:
-  case VT_OP_SQRT:
-  case VT_OP_COMPARE:
-  case VT_OP_REDUCE:
-    return true;
-  default:
-    return false;
-  }
-}
-
 static vt_value *apply_rules(const algebra *a, vt_op *op) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     vt_value *value = rules[i].code == op->code && fits(op) ? rules[i].apply(a, op) : NULL;
@@ -414,7 +397,6 @@ static bool round_of(vt_func *func, vt_arena *scratch) {
   a.count = func->value_count;
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
-    if (!has_rules(op->code)) continue;
     bool dead = op->result_count == 1 && !is_new(&a, &op->results[0]) && !a.uses[op->results[0].id];
     vt_value *value = dead ? NULL : apply_rules(&a, op);
     if (!value) continue;
