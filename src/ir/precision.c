@@ -22,8 +22,19 @@ static int64_t own_size(vt_type type, int64_t contracted, int64_t batch) {
   return others ? vt_type_elements(type) / others : 0;
 }
 
+// A convolution whose window is one element is a dot.
+static bool is_matrix_convolution(const vt_op *op) {
+  vt_type kernel = op->operands[1]->type;
+  int64_t in = kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
+  int64_t out = kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION)];
+  bool grouped = vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT) > 1 ||
+                 vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT) > 1;
+  if (grouped || vt_type_elements(kernel) != in * out) return true;
+  return in > 1 && out > 1 && own_size(op->results[0].type, out, 1) > 1;
+}
+
 bool vt_op_is_matrix_product(const vt_op *op) {
-  if (op->code == VT_OP_CONVOLUTION) return true;
+  if (op->code == VT_OP_CONVOLUTION) return is_matrix_convolution(op);
   if (op->code != VT_OP_DOT && op->code != VT_OP_DOT_GENERAL) return false;
   vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
   int64_t contracted, batch = 1;

@@ -155,6 +155,17 @@ def test_products_with_a_vector_do_not_round(tpu_only, equation, lhs, rhs, round
     np.testing.assert_array_equal(np.asarray(product), summed * (256 if rounds else 257))
 
 
+@pytest.mark.parametrize("x,kernel,groups,rounds", [((2, 9, 40), (1, 40, 3), 1, True), ((1, 1, 40), (1, 40, 300), 1, False),
+                                                    ((2, 9, 40), (1, 40, 1), 1, False), ((1, 1, 1), (1, 1, 1), 1, False),
+                                                    ((2, 9, 40), (2, 40, 1), 1, True), ((2, 9, 40), (1, 20, 2), 2, True)])
+def test_convolutions_round_as_the_dots_that_they_are(tpu_only, x, kernel, groups, rounds):
+    def convolve(x, kernel):
+        return jax.lax.conv_general_dilated(x, kernel, (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"), feature_group_count=groups)
+
+    out = jax.jit(convolve)(np.full(x, 257, np.float32), np.ones(kernel, np.float32))
+    np.testing.assert_array_equal(np.asarray(out), kernel[0] * kernel[1] * (256 if rounds else 257))
+
+
 @pytest.mark.parametrize("padding", [((0, 0), (0, 1)), ((1, 2), (0, 0)), ((-1, 0), (0, -2))])
 def test_convolution_of_one_pixel_over_a_dilated_input(padding):
     x, kernel = random_array((2, 5, 6, 24)), random_array((1, 1, 24, 40), seed=1)
