@@ -11,6 +11,7 @@ import argparse
 import ast
 import os
 import pathlib
+import re
 import shutil
 import sys
 import time
@@ -85,6 +86,10 @@ VARIABLES = {
   "debug_tool/test_mp_pt_xla_debug": DEBUG,
 }
 
+PROCESSES = {"pjrt/test_runtime_tpu"}  # a process for each chip, as without vtpu run's bounds
+RUNS = re.compile(r"main\(|test\.|run_tests|suite|result|exit\(")  # statements that run tests, as pytest does here
+STARTS = re.compile(r"launch\(|spawn\(")  # statements that start the processes in which the tests are
+
 
 def environment(file, slice, platform, tests):
   env = {name: value for name, value in os.environ.items() if name not in ("JAX_PLATFORMS", "XLA_FLAGS")}
@@ -95,14 +100,23 @@ def environment(file, slice, platform, tests):
   return env
 
 
+def main_block(source):
+  """The statements that a file runs as a program."""
+  return [line for block in ast.parse(source).body if isinstance(block, ast.If) and "__main__" in ast.unparse(block.test)
+          for line in block.body]
+
+
+def pytest_configure(config):
+  """As a plugin of pytest: these files look for their neighbours beside the program, and some read its arguments."""
+  sys.argv = [os.path.abspath(config.args[0])]
+
+
 def pytest_collection_finish(session):
   """As a plugin of pytest: what these files do before their tests when they are run as programs."""
   absl.flags.FLAGS.mark_as_parsed()
   for module in {item.module for item in session.items}:
-    for block in ast.parse(pathlib.Path(module.__file__).read_text()).body:
-      if isinstance(block, ast.If) and "__main__" in ast.unparse(block.test):
-        block.body = [line for line in block.body if "main(" not in ast.unparse(line) and "test." not in ast.unparse(line)]
-        exec(compile(ast.Module(block.body, []), module.__file__, "exec"), vars(module))
+    lines = [line for line in main_block(pathlib.Path(module.__file__).read_text()) if not RUNS.search(ast.unparse(line))]
+    exec(compile(ast.Module(lines, []), module.__file__, "exec"), vars(module))
 
 
 def record_of(records, file, platform):
@@ -136,8 +150,11 @@ def run_all(limits):
     file, slice, platform = job
     run.say(left, f"{file} on {slice if platform == 'vtpu' else 'the CPU'}")
     prefix = [str(run.ROOT / "build/release/bin/vtpu"), "run", "-t", slice, "--"] if platform == "vtpu" else []
+    if prefix and file in PROCESSES:
+      prefix += ["env", "-u", "TPU_PROCESS_BOUNDS", "-u", "TPU_CHIPS_PER_PROCESS_BOUNDS"]
     env, record = environment(file, slice, platform, tests), record_of(limits.records, file, platform)
-    if "def test_" in (tests / f"{file}.py").read_text():
+    source = (tests / f"{file}.py").read_text()
+    if "def test_" in source and not any(STARTS.search(ast.unparse(line)) for line in main_block(source)):
       run.run_record(["-p", "pytorch_xla", f"{file}.py"], tests, env, record, limits, prefix=prefix)
     elif limits.fresh or not run.rows_of(record):
       run_program(prefix + [sys.executable, f"{file}.py"], tests, env, record, limits)

@@ -149,7 +149,11 @@ def run_file(checkout, name, platform, limits):
 
 def summary(record):
   rows = rows_of(record)
-  tests = {row["test"]: row for row in rows if row["event"] == "outcome"}
+  # A test with subtests has a row for each and one of its own; one that failed says what became of the test.
+  tests = {}
+  for row in rows:
+    if row["event"] == "outcome" and tests.get(row["test"], {}).get("outcome", "passed") in ("passed", "skipped"):
+      tests[row["test"]] = row
   counts = collections.Counter(row["outcome"] for row in tests.values())
   processes = [row for row in rows if row["event"] == "process"]
   end = next((row for row in rows if row["event"] == "end"), {"how": "unfinished", "cases": 0})
