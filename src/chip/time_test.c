@@ -233,6 +233,27 @@ static void padding_is_paid_for(void **unused) {
   assert_true(odd > even * 1.01); // a depth of one more tile
 }
 
+// Weights that do not fit into VMEM are read while the product works: nothing is added where either
+// takes far longer, a good part of a tenth where both take about as long.
+static void tiles_wait_for_each_other(void **unused) {
+  (void)unused;
+  vt_slice slice = slice_of("v6e-1"), fast = slice;
+  vt_chip quick = *slice.chip;
+  quick.hbm_bytes_per_s *= 100;
+  fast.chip = &quick;
+  static const struct {
+    int64_t rows;
+    double least, most; // over the longer of the two
+  } cases[] = {{8, 1.0, 1.03}, {512, 1.08, 1.3}, {4096, 1.0, 1.08}};
+  for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *text = product(cases[i].rows, 8192, 16384, "bf16");
+    vt_timing both = time_on(&slice, 1, text), work = time_on(&fast, 1, text);
+    double longer = fmax(work.seconds, both.busy[VT_BOUND_HBM]);
+    if (both.seconds < cases[i].least * longer || both.seconds > cases[i].most * longer)
+      fail_msg("%lld rows: %g s of %g s", (long long)cases[i].rows, both.seconds, longer);
+  }
+}
+
 static void few_rows_cost_a_load_of_weights(void **unused) {
   (void)unused;
   double eight = seconds_on("v5litepod-1", product(8, 8192, 8192, "bf16"));
@@ -708,6 +729,7 @@ int main(void) {
       cmocka_unit_test(a_better_chip_is_never_slower),
       cmocka_unit_test(random_programs_are_never_slower_on_more),
       cmocka_unit_test(padding_is_paid_for),
+      cmocka_unit_test(tiles_wait_for_each_other),
       cmocka_unit_test(few_rows_cost_a_load_of_weights),
       cmocka_unit_test(a_chain_is_one_kernel),
       cmocka_unit_test(a_softmax_is_three_kernels),

@@ -400,12 +400,11 @@ def test_slices_are_listed(tpu_only):
 def test_predictions_are_near_what_was_published(tpu_only):
     said = json.loads(vtpu("validate", "--json").stdout)
     groups = {g["group"]: g for g in said["groups"]}
-    bars = {"large products": 0.10, "small products": 0.10, "few rows": 0.08, "elementwise": 0.05, "activations": 0.05,
-            "norms": 0.08, "blocks": 0.12, "attention": 0.26, "streams": 0.05, "collectives": 0.15, "gathers": 0.08}
+    bars = {"large products": 0.08, "small products": 0.08, "elementwise": 0.05, "activations": 0.05, "norms": 0.08,
+            "blocks": 0.12, "attention": 0.20, "streams": 0.05, "collectives": 0.15, "gathers": 0.08}
     assert groups.keys() == bars.keys()
     for name, bar in bars.items():
-        # What was held back is not much worse than what was fitted on.
-        assert groups[name]["mean_error"] < bar and groups[name].get("held_back_mean_error", 0) < 1.4 * bar, groups[name]
+        assert groups[name]["mean_error"] < bar and groups[name].get("held_back_mean_error", 0) < bar, groups[name]
     assert all(abs(c["bias"]) < 0.08 for c in said["chips"])
 
 

@@ -226,6 +226,15 @@ static double block_s(const vt_device_model *model, vt_streams streams) {
   return (double)streams.size * model->block_bytes / model->hbm_bytes_per_s;
 }
 
+// A product whose operands come in tiles while it works. Tiles differ, so that each side waits for
+// the other now and then: a fifth longer where both take as long, nothing where one is short. Of
+// the powers 2, 4 and 8, half of the products on v6e prefer the fourth.
+static double beside(double work, double stream) {
+  double most = fmax(work, stream), share = most > 0 ? fmin(work, stream) / most : 0;
+  share *= share;
+  return most * sqrt(sqrt(1 + share * share));
+}
+
 static void run_kernel(run *r, uint32_t at) {
   timeline *t = r->t;
   const vt_device_model *model = t->model;
@@ -249,7 +258,8 @@ static void run_kernel(run *r, uint32_t at) {
   }
   // The last blocks are written after it.
   double last = fmin(write, block_s(model, kernel->writes)) + kernel->last / write_rate;
-  double body = first + fmax(work + last, stream);
+  bool tiles = read.streamed > 0 && kernel->kind == VT_KERNEL_PRODUCT && kernel->mxu_s > 0;
+  double body = first + (tiles ? beside(work + last, stream) : fmax(work + last, stream));
   // Tiles overlap, copies do not: so a chip is up to a tenth faster just above what VMEM holds than
   // just below. More work is not said to be faster here.
   if (read.spilled > 0) body = fmax(body, (all_reads / rate + work) / read.spilled + last);
