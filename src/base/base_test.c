@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// base_test.c - status, arena, array, map, text, file.
+// base_test.c - status, arena, array, map, text, file, queue, coroutine.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/coroutine.h"
 #include "base/file.h"
 #include "base/map.h"
 #include "base/memory.h"
@@ -273,6 +274,41 @@ static void a_task_that_fails_is_the_last(void **state) {
   }
 }
 
+// Counts to its end by one at a time, deep in a recursion.
+typedef struct counter {
+  vt_coroutine *coroutine;
+  int at, end;
+} counter;
+
+static void count_on(counter *c, int depth) {
+  if (depth) count_on(c, depth - 1);
+  while (c->at < c->end) {
+    c->at++;
+    vt_coroutine_yield(c->coroutine);
+  }
+}
+
+static void count(void *user) {
+  count_on(user, 100);
+}
+
+static void coroutines_go_on_where_they_stopped(void **state) {
+  (void)state;
+  counter counters[5] = {0};
+  for (int i = 0; i < 5; i++) {
+    counters[i].end = 4 * i;
+    assert_null(vt_coroutine_create(count, &counters[i], &counters[i].coroutine));
+  }
+  for (int turn = 1; turn < 10; turn++)
+    for (int i = 0; i < 5; i++) {
+      if (turn > counters[i].end + 1) continue; // it was over in the turn before
+      vt_coroutine_resume(counters[i].coroutine);
+      assert_int_equal(counters[i].at, turn < counters[i].end ? turn : counters[i].end);
+    }
+  for (int i = 0; i < 5; i++) vt_coroutine_destroy(counters[i].coroutine); // some are not over
+  vt_coroutine_destroy(NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(status_carries_code_and_message),
@@ -287,6 +323,7 @@ int main(void) {
       cmocka_unit_test(what_a_good_attempt_made_stays),
       cmocka_unit_test(tasks_keep_their_order),
       cmocka_unit_test(a_task_that_fails_is_the_last),
+      cmocka_unit_test(coroutines_go_on_where_they_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

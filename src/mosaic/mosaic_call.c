@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/coroutine.h"
 #include "base/map.h"
 #include "mosaic/mosaic_check.h"
 #include "mosaic/mosaic_code.h"
@@ -276,6 +277,7 @@ static vt_status set_up_code(vt_mmachine *m) {
   m->lent = VT_NEW_ARRAY(m->arena, vt_eval_buffer, most + 1);
   m->memory = m->code->alloc(m->code->memory_bytes + 64);
   if (!m->memory) return vt_error_no_memory();
+  if (vt_mosaic_meets(k)) VT_TRY(vt_coroutine_create(vt_mmachine_run_inside, m, &m->coroutine));
   return m->code->open(m->code, &m->products);
 }
 
@@ -336,6 +338,7 @@ static void tear_down(vt_mmachine *m) {
   for (uint32_t i = 0; m->arrays && i < m->array_count; i++) release(&m->arrays[i]);
   for (uint32_t i = 0; m->windows && i < m->kernel->window_count; i++)
     release(&m->windows[i].outside);
+  vt_coroutine_destroy(m->coroutine);
   if (m->memory) m->code->release(m->memory);
   if (m->products) m->code->close(m->products);
   free(m->frames);
@@ -371,7 +374,7 @@ static vt_status run_machines(vt_mmachine *machines, int32_t count) {
       int64_t before = m->steps;
       if (m->done) continue;
       VT_TRY(vt_mcheck_place(m, vt_mmachine_run(m)));
-      if (m->code && m->waiting) return deadlock(machines, count); // it is alone
+      if (m->code && !m->coroutine && m->waiting) return deadlock(machines, count); // it is alone
       moved = moved || m->steps != before || m->done;
       all_done = all_done && m->done;
     }

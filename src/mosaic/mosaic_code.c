@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/coroutine.h"
+
 // The view that a reference is, through the ops that make it.
 static vt_status find_view(vt_mmachine *m, const vt_mvalue *ref) {
   const vt_mop *op = ref->op;
@@ -46,7 +48,12 @@ static vt_status call(vt_mmachine *m, const vt_mop *op) {
 }
 
 int32_t vt_mosaic_call(vt_mmachine *m, uint32_t number) {
-  m->failed = call(m, m->kernel->ops[number]);
+  for (;;) {
+    m->failed = call(m, m->kernel->ops[number]);
+    if (m->failed || !m->waiting) break;
+    if (!m->coroutine) return 1;
+    vt_coroutine_yield(m->coroutine); // the op runs again
+  }
   m->steps++;
-  return m->failed || m->waiting ? 1 : 0;
+  return m->failed ? 1 : 0;
 }

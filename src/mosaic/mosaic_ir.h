@@ -173,6 +173,11 @@ struct vt_mosaic {
   struct vt_mcode *code; // NULL: it is interpreted
 };
 
+// A machine of the kernel may wait for what another one does.
+static inline bool vt_mosaic_meets(const vt_mosaic *kernel) {
+  return kernel->meets_devices || kernel->cores_meet;
+}
+
 typedef struct vt_mop_info {
   const char *text;
   int32_t least, most, results, regions;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/coroutine.h"
 #include "base/memory.h"
 #include "mosaic/mosaic_code.h"
 
@@ -208,8 +209,19 @@ static vt_status step(vt_mmachine *m) {
   return VT_OK;
 }
 
+void vt_mmachine_run_inside(void *machine) {
+  vt_mmachine *m = machine;
+  while (!m->done && !m->failed) m->failed = vt_mgrid_advance(m);
+}
+
 vt_status vt_mmachine_run(vt_mmachine *m) {
   m->waiting = NULL;
+  if (m->coroutine) {
+    vt_coroutine_resume(m->coroutine);
+    vt_status st = m->failed;
+    m->failed = NULL;
+    return st;
+  }
   while (!m->done && !m->waiting) VT_TRY(m->depth ? step(m) : vt_mgrid_advance(m));
   return VT_OK;
 }
@@ -237,7 +249,13 @@ vt_status vt_mmachine_run_code(vt_mmachine *m, const vt_mfunc *func) {
 
 vt_status vt_mmachine_call(vt_mmachine *m, const vt_mfunc *func) {
   uint32_t depth = m->depth;
-  if (m->code) VT_TRY(vt_mmachine_run_code(m, func));
+  if (m->code) {
+    struct vt_coroutine *coroutine = m->coroutine;
+    m->coroutine = NULL; // here it may not wait
+    vt_status st = vt_mmachine_run_code(m, func);
+    m->coroutine = coroutine;
+    VT_TRY(st);
+  }
   if (m->waiting)
     return vt_mop_error(m->waiting, VT_INVALID_ARGUMENT, "a wait inside of a transform");
   if (m->code) return VT_OK;

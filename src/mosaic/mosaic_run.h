@@ -59,7 +59,8 @@ typedef struct vt_mwindow_state {
 
 typedef struct vt_mcode vt_mcode;
 typedef struct vt_mmachine vt_mmachine;
-// Generated code of a function: 0 when it is done; else m->failed says why not, or m->waiting.
+// Generated code of a function: 0 when it is done; else m->failed says why not, or m->waiting, of a
+// machine without a coroutine.
 typedef int32_t vt_mcode_fn(vt_mmachine *m);
 
 struct vt_mmachine {
@@ -95,6 +96,8 @@ struct vt_mmachine {
   vt_eval_buffer *lent;
   void *products;
   vt_status failed;
+  // Of machines that meet: what runs the code, which yields in the middle to wait for another.
+  struct vt_coroutine *coroutine;
   int64_t outer, outer_end; // points of the code's free dimensions that are this machine's
   bool last;                // the last of them are
 };
@@ -110,6 +113,8 @@ typedef vt_status (*vt_mrun)(vt_mmachine *m, const vt_mop *op);
 extern const vt_mrun vt_mosaic_runs[VT_MOP_COUNT];
 
 // mosaic_machine.c
+// What a machine's coroutine runs.
+void vt_mmachine_run_inside(void *machine);
 // Runs until the kernel is done or waits.
 vt_status vt_mmachine_run(vt_mmachine *m) VT_CHECKED;
 // Runs a transform at the current point of the grid; its results are in m->returned.

@@ -61,8 +61,6 @@ static inline vt_kvalue *vt_kvalue_of(const vt_kplan *p, const vt_mvalue *v) {
 
 // kernel_plan.c. False: this kernel is left to the interpreter.
 bool vt_kplan_make(vt_kplan *p);
-// About how many elements the kernel computes.
-double vt_kplan_work(const vt_mosaic *kernel);
 // The product that the op computes, or adds to what it stores; NULL: none.
 static inline const vt_kproduct *vt_kplan_product(const vt_kplan *p, const vt_mop *op) {
   int32_t number = p->products_of[op->number];

@@ -3,11 +3,11 @@
 // their own, and which input blocks nothing writes into.
 //
 // The program says that points along a dimension are independent ("parallel"). That is believed
-// where nothing in the kernel could tell: no copies, semaphores, random numbers or prints; each
-// result's block moves along with the dimension; and scratch holds nothing from one point of it to
-// the next, because the first thing that happens to it there is that it is filled. A result whose
-// block does not know of the dimension is scratch too (so some kernels make it): what the last
-// point leaves there is the result.
+// where nothing in the kernel could tell: no other machine to wait for, no copies, semaphores,
+// random numbers or prints; each result's block moves along with the dimension; and scratch holds
+// nothing from one point of it to the next, because the first thing that happens to it there is
+// that it is filled. A result whose block does not know of the dimension is scratch too (so some
+// kernels make it): what the last point leaves there is the result.
 #include "mosaic_host/kernel.h"
 
 typedef struct finder {
@@ -138,6 +138,7 @@ void vt_kplan_grid(vt_kplan *p) {
   const vt_mosaic *k = p->kernel;
   uint32_t arrays = k->body->block->arg_count - k->grid_rank + (uint32_t)k->place_count;
   finder f = {.p = p,
+              .bound = vt_mosaic_meets(k),
               .written = VT_NEW_ARRAY(p->arena, bool, arrays + 1),
               .filled = VT_NEW_ARRAY(p->arena, uint32_t, arrays + 1)};
   p->kept_inputs = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);

@@ -177,13 +177,16 @@ static void plan_ref(planner *n, const vt_mop *op) {
   case VT_MOP_SEM_ALLOC:
     root_ref(n, &op->results[0], (int32_t)first + op->place);
     return;
+  case VT_MOP_SEM_BARRIER:
+    root_ref(n, &op->results[0], (int32_t)first + k->place_count);
+    return;
   case VT_MOP_SLICE_REF:
   case VT_MOP_SQUEEZE_REF:
   case VT_MOP_RESHAPE_REF:
   case VT_MOP_BITCAST_REF:
   case VT_MOP_ERASE_LAYOUT:
     break;
-  default: // a barrier: devices meet
+  default:
     n->refused = true;
     return;
   }
@@ -792,7 +795,10 @@ static void place_ranges(planner *n) {
 
 // ---- reads in place -----------------------------------------------------------------------------
 
-// What the op writes: the number of an array, -1 nothing, -2 anything.
+enum { NOTHING = -1, ANYTHING = -2 };
+
+// What the op writes: the number of an array, or one of the above. While a machine waits, another
+// may copy to any of its arrays.
 static int32_t written(const planner *n, const vt_mop *op) {
   switch (op->code) {
   case VT_MOP_VECTOR_STORE:
@@ -802,15 +808,18 @@ static int32_t written(const planner *n, const vt_mop *op) {
     return of(n, op->operands[1])->array;
   case VT_MOP_ENQUEUE_DMA:
     return of(n, vt_mop_optional(op, 2))->array;
+  case VT_MOP_SEM_WAIT:
+  case VT_MOP_WAIT_DMA2:
+    return vt_mosaic_meets(n->p->kernel) ? ANYTHING : NOTHING;
   default:
-    return -1;
+    return NOTHING;
   }
 }
 
 // Operands and results of the call may share memory.
 static bool same_memory(const planner *n, int32_t a, int32_t b) {
   const vt_mosaic *k = n->p->kernel;
-  if (a == b) return true;
+  if (a == b || a == ANYTHING) return true;
   int64_t i = a - (int64_t)k->prefetch_count, j = b - (int64_t)k->prefetch_count;
   return i >= 0 && j >= 0 && i < k->window_count && j < k->window_count && k->windows[i].whole &&
          k->windows[j].whole;
@@ -873,8 +882,8 @@ typedef struct writes {
 
 static void find_writes(const planner *n, const vt_mblock *block, writes *w) {
   for (const vt_mop *op = block->first; op; op = op->next) {
-    if (written(n, op) != -1 && w->ops) w->ops[w->count] = op;
-    if (written(n, op) != -1) w->count++;
+    if (written(n, op) != NOTHING && w->ops) w->ops[w->count] = op;
+    if (written(n, op) != NOTHING) w->count++;
     for (uint32_t b = 0; b < op->block_count; b++) find_writes(n, op->blocks[b], w);
   }
 }
@@ -897,31 +906,6 @@ static void visit_clobbered(planner *n, const vt_mblock *block, const writes *w)
     if (is_load(op) && of(n, &op->results[0])->home == VT_KHOME_LEAF) see_clobbered(n, op, w);
     for (uint32_t b = 0; b < op->block_count; b++) visit_clobbered(n, op->blocks[b], w);
   }
-}
-
-// ---- is it worth it -----------------------------------------------------------------------------
-
-enum { TURNS = 16 }; // of a loop, or of a dimension of the grid whose size is not known
-
-static double block_work(const vt_mblock *block) {
-  double work = 0;
-  for (const vt_mop *op = block->first; op; op = op->next) {
-    double inner = 0, each = op->result_count ? 0 : 1;
-    for (uint32_t b = 0; b < op->block_count; b++) inner += block_work(op->blocks[b]);
-    work += is_loop(op) ? TURNS * inner : inner;
-    for (uint32_t i = 0; i < op->result_count; i++)
-      if (op->results[i].type.kind != VT_MREF) each += (double)vt_mcount(op->results[i].type);
-    if (op->code == VT_MOP_MATMUL) each *= (double)op->operands[0]->type.dims[0];
-    work += each;
-  }
-  return work;
-}
-
-double vt_kplan_work(const vt_mosaic *k) {
-  double work = block_work(k->body->block);
-  for (uint32_t d = 0; d < k->grid_rank; d++)
-    work *= k->grid[d] == INT64_MIN ? TURNS : (double)k->grid[d];
-  return work;
 }
 
 // ---- all ----------------------------------------------------------------------------------------
@@ -981,7 +965,6 @@ static void plan_func(planner *n, const vt_mfunc *func) {
 bool vt_kplan_make(vt_kplan *p) {
   const vt_mosaic *k = p->kernel;
   planner n = {.p = p};
-  if (k->meets_devices || k->cores_meet) return false;
   p->values = VT_NEW_ARRAY(p->arena, vt_kvalue, k->slot_count + 1);
   p->products_of = VT_NEW_ARRAY(p->arena, int32_t, k->op_count + 1);
   p->temps = VT_NEW_ARRAY(p->arena, int64_t, k->op_count + 1);

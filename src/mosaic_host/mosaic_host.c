@@ -13,8 +13,6 @@
 #include "host/kernel.h"
 #include "mosaic_host/kernel.h"
 
-enum { SMALL_WORK = 64 << 10 }; // elements computed, as in host.c
-
 typedef struct kernel {
   vt_mcode code; // first
   vt_kplan plan;
@@ -69,6 +67,34 @@ static void spread(int32_t count, void (*task)(void *user, int32_t i), void *use
   for (int32_t i = 0; i < count; i++) task(user, i);
 }
 
+// ---- is it worth it -----------------------------------------------------------------------------
+
+enum { SMALL_WORK = 64 << 10 }; // elements computed, as in host.c
+enum { TURNS = 16 };            // of a loop, or of a dimension of the grid whose size is not known
+
+static double block_work(const vt_mblock *block) {
+  double work = 0;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    bool loops = op->code == VT_MOP_FOR || op->code == VT_MOP_WHILE;
+    double inner = 0, each = op->result_count ? 0 : 1;
+    for (uint32_t b = 0; b < op->block_count; b++) inner += block_work(op->blocks[b]);
+    work += loops ? TURNS * inner : inner;
+    for (uint32_t i = 0; i < op->result_count; i++)
+      if (op->results[i].type.kind != VT_MREF) each += (double)vt_mcount(op->results[i].type);
+    if (op->code == VT_MOP_MATMUL) each *= (double)op->operands[0]->type.dims[0];
+    work += each;
+  }
+  return work;
+}
+
+// About how many elements the kernel computes.
+static double work_of(const vt_mosaic *k) {
+  double work = block_work(k->body->block);
+  for (uint32_t d = 0; d < k->grid_rank; d++)
+    work *= k->grid[d] == INT64_MIN ? TURNS : (double)k->grid[d];
+  return work;
+}
+
 // ---- making -------------------------------------------------------------------------------------
 
 static bool make_products(kernel *k) {
@@ -102,7 +128,7 @@ static vt_status compile_kernel(vt_mkernels *kernels, kernel *k) {
 
 static vt_status make_kernel(void *user, vt_mosaic *m) {
   vt_mkernels *kernels = user;
-  if (m->code || (!kernels->all && vt_kplan_work(m) < SMALL_WORK)) return VT_OK;
+  if (m->code || (!kernels->all && work_of(m) < SMALL_WORK)) return VT_OK;
   kernel *k = VT_NEW(&kernels->arena, kernel);
   k->plan = (vt_kplan){.kernel = m, .exact_dots = kernels->exact_dots, .arena = &kernels->arena};
   if (!vt_kplan_make(&k->plan)) return VT_OK;

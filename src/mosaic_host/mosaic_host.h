@@ -7,9 +7,9 @@
 
 typedef struct vt_mkernels vt_mkernels; // the code of a module's kernels
 
-// Gives each kernel that vt_mosaic_attach attached its code. Kernels in which devices or cores meet
-// have none: they are interpreted. The code must be freed after the module's last run.
-// So are small ones, whose code would cost more than many runs of them, unless `all` is set.
+// Gives each kernel that vt_mosaic_attach attached its code, which must be freed after the module's
+// last run. Small ones, whose code would cost more than many runs of them, are interpreted unless
+// `all` is set.
 //   exact_dots  as in vt_host_options
 vt_status vt_mkernels_compile(const vt_module *module, bool exact_dots, bool all,
                               vt_mkernels **out_kernels) VT_CHECKED;

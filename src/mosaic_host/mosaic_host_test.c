@@ -183,6 +183,69 @@ static void bits_do_not_depend_on_threads(void **state) {
   omp_set_num_threads(threads);
 }
 
+// ---- devices that meet --------------------------------------------------------------------------
+
+enum { DEVICES = 4 };
+
+typedef struct meeting {
+  program programs[DEVICES]; // for their arrays; the first one's call runs for all
+  const vt_tensor *in[DEVICES];
+  vt_tensor *out[DEVICES];
+} meeting;
+
+static void open_meeting(const char *name, meeting *m) {
+  for (int d = 0; d < DEVICES; d++) {
+    m->programs[d] = open_program(name, 1, 1);
+    fill(m->programs[d].in[0], (uint32_t)(d + 1));
+    m->in[d] = m->programs[d].in;
+    m->out[d] = m->programs[d].out;
+  }
+}
+
+static vt_status run_meeting(const meeting *m, int32_t devices) {
+  const vt_op *op = m->programs[0].call;
+  const vt_program_call *kernel = vt_op_attr(op, VT_ATTR_KERNEL)->kernel;
+  vt_eval_env env = {0};
+  return kernel->run(kernel, op, &env, devices, m->in, m->out);
+}
+
+static void close_meeting(meeting *m) {
+  for (int d = 0; d < DEVICES; d++) close_program(&m->programs[d]);
+}
+
+static void devices_that_meet_have_code(void **state) {
+  (void)state;
+  static const char *const names[] = {"ring", "exchange"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    meeting want, got;
+    open_meeting(names[i], &want);
+    open_meeting(names[i], &got);
+    compile(&got.programs[0]);
+    assert_null(run_meeting(&want, DEVICES));
+    for (int times = 0; times < 3; times++) assert_null(run_meeting(&got, DEVICES));
+    for (int d = 0; d < DEVICES; d++)
+      assert_memory_equal(want.out[d]->data, got.out[d]->data,
+                          (size_t)vt_type_bytes(want.out[d]->type));
+    close_meeting(&want);
+    close_meeting(&got);
+  }
+}
+
+// Three of the four devices: the others are left in the middle of their code.
+static void a_meeting_that_fails_is_an_error(void **state) {
+  (void)state;
+  meeting m;
+  open_meeting("exchange", &m);
+  compile(&m.programs[0]);
+  vt_status st = run_meeting(&m, 3);
+  assert_non_null(strstr(vt_status_message(st), "device 3 of 3"));
+  vt_status_free(st);
+  st = run_meeting(&m, 1);
+  assert_non_null(strstr(vt_status_message(st), "device 3 of 1"));
+  vt_status_free(st);
+  close_meeting(&m);
+}
+
 // ---- kernel_dot.c -------------------------------------------------------------------------------
 
 typedef struct dot_case {
@@ -260,6 +323,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(code_does_what_the_ops_mean),
       cmocka_unit_test(bits_do_not_depend_on_threads),
+      cmocka_unit_test(devices_that_meet_have_code),
+      cmocka_unit_test(a_meeting_that_fails_is_an_error),
       cmocka_unit_test(products_go_on_from_what_is_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

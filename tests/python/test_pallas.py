@@ -339,8 +339,10 @@ def ring_kernel(x, o, send, receive):
     copy.wait()
 
 
+@pytest.mark.parametrize("how", ["code", "evaluator"])
 @pytest.mark.parametrize("count", [2, 4, 8])
-def test_a_ring_of_devices(count):
+def test_a_ring_of_devices(count, how, monkeypatch):
+    monkeypatch.setenv("VTPU_PALLAS", how)
     mesh = Mesh(np.array(jax.devices()[:count]), ("x",))
     call = pl.pallas_call(
         ring_kernel,
@@ -353,6 +355,66 @@ def test_a_ring_of_devices(count):
     around = jax.jit(jax.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
     x = jax.device_put(numbers(8 * count, 128), NamedSharding(mesh, P("x")))
     np.testing.assert_array_equal(around(x), np.roll(np.asarray(x), 8, 0))
+
+
+@pytest.mark.parametrize("how", ["code", "evaluator"])
+def test_a_product_around_a_ring(how, monkeypatch):
+    """An all-gather of the left side, piece by piece, with the product of one piece beside the copy of the next."""
+    monkeypatch.setenv("VTPU_PALLAS", how)
+    count, m, k, n = 4, 16, 256, 128
+    mesh = Mesh(np.array(jax.devices()[:count]), ("x",))
+
+    def kernel(x, w, o, pieces, send, receive, free):
+        me = jax.lax.axis_index("x")
+        right, left = ((me + by) % count for by in (1, count - 1))
+        barrier = pltpu.get_barrier_semaphore()
+        for device in (right, left):
+            pl.semaphore_signal(barrier, 1, device_id=device)
+        pl.semaphore_wait(barrier, 2)
+        pieces[0] = x[...]
+
+        def turn(i, none):
+            now, then = i % 2, 1 - i % 2
+            copy = pltpu.make_async_remote_copy(
+                pieces.at[now], pieces.at[then], send.at[now], receive.at[then], device_id=(right,))
+            pl.when(i < count - 1)(copy.start)
+            row = pl.multiple_of((me + count - i) % count * m, m)
+            o[pl.ds(row, m), :] = jnp.dot(pieces[now], w[...], preferred_element_type=F32)
+
+            @pl.when(i < count - 1)
+            def _():
+                copy.wait()
+                pl.semaphore_signal(free, 1, device_id=left)
+                pl.semaphore_wait(free, 1)
+            return none
+        jax.lax.fori_loop(0, count, turn, 0)
+
+    call = pl.pallas_call(
+        kernel, shaped((count * m, n)),
+        scratch_shapes=[pltpu.VMEM((2, m, k), BF16), *[pltpu.SemaphoreType.DMA((2,))] * 2, pltpu.SemaphoreType.REGULAR],
+        compiler_params=pltpu.CompilerParams(collective_id=7))
+    x, w = numbers(count * m, k, dtype=BF16), numbers(k, count * n, dtype=BF16, seed=1)
+    got = jax.jit(jax.shard_map(call, mesh=mesh, in_specs=(P("x"), P(None, "x")), out_specs=P(None, "x"), check_vma=False))(x, w)
+    want = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("how", ["code", "evaluator"])
+def test_devices_that_wait_for_each_other_are_a_deadlock(how, monkeypatch):
+    monkeypatch.setenv("VTPU_PALLAS", how)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+
+    def kernel(x, o, semaphore):
+        me = jax.lax.axis_index("x")
+        pl.semaphore_wait(semaphore, 1)
+        pl.semaphore_signal(semaphore, 1, device_id=1 - me)
+        o[...] = x[...]
+
+    call = pl.pallas_call(kernel, shaped((8, 128)), scratch_shapes=[pltpu.SemaphoreType.REGULAR],
+                          compiler_params=pltpu.CompilerParams(has_side_effects=True))
+    both = jax.jit(jax.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    with pytest.raises(Exception, match=r"deadlock: device 0 waits at tpu.sem_wait .*; device 1 waits at"):
+        jax.block_until_ready(both(numbers(16, 128)))
 
 
 def test_a_wait_without_a_signal_is_a_deadlock():
