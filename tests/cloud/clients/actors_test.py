@@ -27,12 +27,23 @@ class Worker:
         return os.environ.get('TPU_VISIBLE_CHIPS'), jax.process_index(), len(jax.local_devices()), len(jax.devices()), int(total)
 
 
+def start(ray, **options):
+    """Ray waits 30 s for its own daemon, which it may need longer to start on a busy machine."""
+    for left in reversed(range(20)):
+        try:
+            return ray.init(**options)
+        except Exception as error:
+            if not left or 'raylet' not in str(error):
+                raise
+            ray.shutdown()
+
+
 def actors(ray, slice_name, chips, grid):
     """What four actors say that have as many chips each."""
     ports = random.SystemRandom().sample(range(10000, 30000), 5)
     library = os.path.join(os.path.dirname(os.path.dirname(shutil.which('vtpud'))), 'lib', 'libvtpu.so')
-    ray.init(num_cpus=4, resources={'TPU': 4 * chips}, include_dashboard=False, object_store_memory=80000000, log_to_driver=False,
-             runtime_env={'env_vars': {**SETTINGS, 'TPU_LIBRARY_PATH': library, 'TPU_ACCELERATOR_TYPE': slice_name}})
+    start(ray, num_cpus=4, resources={'TPU': 4 * chips}, include_dashboard=False, object_store_memory=80000000, log_to_driver=False,
+          runtime_env={'env_vars': {**SETTINGS, 'TPU_LIBRARY_PATH': library, 'TPU_ACCELERATOR_TYPE': slice_name}})
     try:
         workers = [ray.remote(Worker).options(resources={'TPU': chips}).remote() for _ in range(4)]
         hosts = ray.get([worker.address.remote() for worker in workers])
