@@ -134,25 +134,28 @@ static void print(const char *file, const vt_slice *slice, const vt_prediction *
   print_kernels(t, arena);
 }
 
-// Prints one file, or adds it to `list`; null for a program that is refused.
-static vt_status predict(const char *file, const vt_slice *slice, const vt_args *args,
+// Prints one file, behind an empty line where `apart`, or adds it to `list`.
+static vt_status predict(const char *file, const vt_slice *slice, const vt_args *args, bool apart,
                          json_t *list) {
-  vt_bytes bytes;
+  vt_bytes bytes, program;
   vt_arena arena = {0};
   vt_prediction prediction;
   int64_t steps = vt_args_number(args, "steps", 0);
   VT_TRY(vt_cli_map_program(file, &bytes));
+  program = vt_cli_program_in(bytes);
   vt_padding_advice tried, *advice = NULL;
-  vt_status st = vt_predict(bytes, slice, &arena, &prediction);
+  vt_status st = vt_predict(program, slice, &arena, &prediction);
   if (!st && (vt_args_on(args, "advice") || vt_args_text(args, "html"))) {
-    vt_predict_advise(bytes, slice, &prediction, &arena, &tried);
+    vt_predict_advise(program, slice, &prediction, &arena, &tried);
     advice = &tried;
   }
   if (!st && list)
     json_array_append_new(
         list, as_json(file, slice, &prediction, steps, vt_args_on(args, "kernels"), advice));
-  else if (!st)
+  else if (!st) {
+    if (apart) printf("\n");
     print(file, slice, &prediction, steps, advice, &arena);
+  }
   const char *html = vt_args_text(args, "html"), *trace = vt_args_text(args, "trace");
   const char *xspace = vt_args_text(args, "xspace");
   vt_status written = NULL;
@@ -185,9 +188,11 @@ int vt_cli_predict(const vt_args *args) {
   if (st) return vt_cli_fail("predict", st);
   json_t *list = vt_args_on(args, "json") ? json_array() : NULL;
   int failed = 0;
+  bool shown = false;
   for (size_t i = 0; i < args->words.size; i++) {
-    if (!list && i) printf("\n");
-    if (!(st = predict(args->words.data[i], &slice, args, list))) continue;
+    st = predict(args->words.data[i], &slice, args, shown, list);
+    shown = shown || !st;
+    if (!st) continue;
     failed = vt_cli_fail("predict", st);
     if (list) json_array_append_new(list, json_null());
   }

@@ -247,6 +247,21 @@ def test_several_files_give_a_list(step, tmp_path):
     assert said.returncode == 1 and "broken.mlir" in said.stderr
 
 
+def test_an_export_is_a_program(step, tmp_path):
+    """What jax.export's serialize() writes, whole and cut short; files that are refused leave no empty lines."""
+    whole, cut, bare = tmp_path / "whole.jax", tmp_path / "cut.jax", tmp_path / "bare.mlirbc"
+    exported = jax.export.export(jax.jit(loss))({"a": jnp.ones((64, 128)), "b": jnp.ones((128, 64))}, jnp.ones((8, 64)))
+    whole.write_bytes(exported.serialize())
+    cut.write_bytes(exported.serialize()[:600])
+    bare.write_bytes(exported.mlir_module_serialized)
+    said = vtpu("predict", whole, cut, bare, "-t", "v3-8", "--json")
+    first, second, third = json.loads(said.stdout)
+    assert second is None and "cut.jax: import: " in said.stderr
+    assert first.pop("file") != third.pop("file") and first == third
+    assert json.loads(vtpu("compare", "-t", "v3-8", whole, "--json").stdout)
+    assert vtpu("predict", cut, whole, "-t", "v3-8").stdout == vtpu("predict", whole, "-t", "v3-8").stdout
+
+
 def test_a_program_that_does_not_fit_is_refused(tmp_path):
     large = tmp_path / "large.mlir"
     large.write_text("module { func.func public @main(%a: tensor<4000000000xf32>) -> tensor<4000000000xf32> {\n"
