@@ -82,3 +82,22 @@ bool vt_axes_strict_prefix(vt_axes a, vt_axes b) {
   if (a.count == b.count && vt_axis_equal(last, other)) return false;
   return vt_axis_is_prefix(last, other);
 }
+
+static bool same_dims(const vt_sharding *a, const vt_sharding *b) {
+  if (a->rank != b->rank) return false;
+  for (int32_t d = 0; d < a->rank; d++)
+    if (a->dims[d].closed != b->dims[d].closed || a->dims[d].priority != b->dims[d].priority ||
+        !vt_axes_equal((vt_axes){a->dims[d].axis_count, a->dims[d].axes},
+                       (vt_axes){b->dims[d].axis_count, b->dims[d].axes}))
+      return false;
+  return true;
+}
+
+bool vt_sharding_same(const vt_sharding *a, const vt_sharding *b) {
+  if (a == b) return true;
+  return a && b && a->mesh == b->mesh && same_dims(a, b) && a->reduction == b->reduction &&
+         vt_axes_equal((vt_axes){a->replicated_count, a->replicated},
+                       (vt_axes){b->replicated_count, b->replicated}) &&
+         vt_axes_equal((vt_axes){a->unreduced_count, a->unreduced},
+                       (vt_axes){b->unreduced_count, b->unreduced});
+}

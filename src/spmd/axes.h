@@ -50,4 +50,7 @@ vt_axes vt_axes_copy(vt_arena *arena, vt_axes axes);
 // b begins with a and goes on (its next part may belong to a's last axis).
 bool vt_axes_strict_prefix(vt_axes a, vt_axes b);
 
+// The same in all that a program says of them, on the same mesh. NULL is the same as NULL only.
+bool vt_sharding_same(const vt_sharding *a, const vt_sharding *b);
+
 #endif

@@ -4,19 +4,47 @@
 //
 // Devices hold tiles of one size; the last along a dimension may be padding in part or whole. What
 // padding of a parameter holds is not read, that of a result is zero.
+#include "base/array.h"
 #include "ir/sharding.h"
+#include "spmd/axes.h"
 #include "spmd/spmd.h"
 
+// How many tiles a sharding makes along each dimension: arrays share a few of them, and each takes
+// a list of all devices to make and to check.
+typedef struct known_tiles {
+  const vt_sharding *sharding;
+  const int64_t *counts;
+} known_tiles;
+typedef VT_ARRAY(known_tiles) known_list;
+
+static vt_status counts_of(vt_module *module, known_list *known, const vt_sharding *sharding,
+                           vt_type type, const int64_t **out_counts) {
+  for (size_t i = 0; i < known->size && type.dtype != VT_TOKEN; i++)
+    if (known->data[i].sharding->rank == type.rank &&
+        vt_sharding_same(known->data[i].sharding, sharding)) {
+      *out_counts = known->data[i].counts;
+      return VT_OK;
+    }
+  vt_tiling tiling;
+  int32_t devices = module->num_partitions * module->num_replicas;
+  VT_TRY(vt_tiling_make(sharding, NULL, 0, type, devices, &module->arena, &tiling));
+  *out_counts = tiling.counts;
+  known_tiles made = {sharding, tiling.counts};
+  if (sharding && type.dtype != VT_TOKEN && !vt_sharding_is_maximal(sharding))
+    vt_array_push_in(&module->arena, known, made);
+  return VT_OK;
+}
+
 // The array of whole tiles; false: the tiles already are.
-static bool whole_tiles(vt_module *module, const vt_tiling *tiling, vt_type *out_type) {
+static bool whole_tiles(vt_module *module, vt_type type, const int64_t *counts, vt_type *out_type) {
   int64_t dims[VT_MAX_RANK];
   bool even = true;
-  for (int32_t d = 0; d < tiling->global.rank; d++) {
-    dims[d] = tiling->shard.dims[d] * tiling->counts[d];
-    even = even && dims[d] == tiling->global.dims[d];
+  for (int32_t d = 0; d < type.rank; d++) {
+    dims[d] = (type.dims[d] + counts[d] - 1) / counts[d] * counts[d];
+    even = even && dims[d] == type.dims[d];
   }
   if (even) return false;
-  *out_type = vt_type_make(&module->arena, tiling->global.dtype, tiling->global.rank, dims);
+  *out_type = vt_type_make(&module->arena, type.dtype, type.rank, dims);
   return true;
 }
 
@@ -65,23 +93,23 @@ static vt_value *widen_result(vt_func *main, uint32_t index, vt_type wide) {
 
 vt_status vt_spmd_whole_tiles(vt_module *module) {
   vt_func *main = module->main;
-  int32_t devices = module->num_partitions * module->num_replicas;
   vt_type wide;
-  vt_tiling tiling;
+  known_list known = {0};
+  const int64_t *counts;
   for (uint32_t i = 0; main->param_info && i < main->param_count; i++) {
-    vt_status st = vt_tiling_make(main->param_info[i].sharding, NULL, 0, main->params[i]->type,
-                                  devices, &module->arena, &tiling);
+    vt_type type = main->params[i]->type;
+    vt_status st = counts_of(module, &known, main->param_info[i].sharding, type, &counts);
     if (st) return vt_status_wrap(st, "parameter %u", i);
-    if (whole_tiles(module, &tiling, &wide)) widen_param(main, i, wide);
+    if (whole_tiles(module, type, counts, &wide)) widen_param(main, i, wide);
   }
   vt_value **returns = VT_NEW_ARRAY(&module->arena, vt_value *, main->return_count + 1);
   for (uint32_t i = 0; i < main->return_count; i++) {
     returns[i] = main->returns[i];
     if (!main->return_info) continue;
-    vt_status st = vt_tiling_make(main->return_info[i].sharding, NULL, 0, returns[i]->type, devices,
-                                  &module->arena, &tiling);
+    vt_type type = returns[i]->type;
+    vt_status st = counts_of(module, &known, main->return_info[i].sharding, type, &counts);
     if (st) return vt_status_wrap(st, "result %u", i);
-    if (whole_tiles(module, &tiling, &wide)) returns[i] = widen_result(main, i, wide);
+    if (whole_tiles(module, type, counts, &wide)) returns[i] = widen_result(main, i, wide);
   }
   vt_func_set_returns(main, main->return_count, returns);
   return VT_OK;

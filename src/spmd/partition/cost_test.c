@@ -42,8 +42,38 @@ static void twice_the_operations_cost_twice_as_much(void **state) {
   assert_in_range(second, first - first / 8, first + first / 8);
 }
 
+// What whole tiles of parameters that are cut alike take.
+static size_t edge_bytes(int params, int devices) {
+  vt_text text = {0};
+  vt_module *module = NULL;
+  vt_text_printf(&text,
+                 "module @m attributes {mhlo.num_partitions = %d : i32} {\n"
+                 "sdy.mesh @mesh = <[\"d\"=%d]>\nfunc.func public @main(",
+                 devices, devices);
+  for (int i = 0; i < params; i++)
+    vt_text_printf(&text,
+                   "%s%%p%d: tensor<1024x8xf32> {sdy.sharding = #sdy.sharding<@mesh, "
+                   "[{\"d\"}, {}]>}",
+                   i ? ", " : "", i);
+  vt_text_put(&text, ") -> tensor<1024x8xf32> {\nreturn %p0 : tensor<1024x8xf32>\n}\n}\n");
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
+  size_t before = module ? module->arena.total_bytes : 0;
+  if (!st) st = vt_spmd_whole_tiles(module);
+  if (st) fail_msg("%s", vt_status_message(st));
+  size_t bytes = module->arena.total_bytes - before;
+  vt_module_destroy(module);
+  vt_text_free(&text);
+  return bytes;
+}
+
+static void parameters_that_are_cut_alike_cost_one_list(void **state) {
+  (void)state;
+  assert_int_equal(edge_bytes(200, 512), edge_bytes(10, 512));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(more_operations_cost_alike_on_many_devices),
-                                     cmocka_unit_test(twice_the_operations_cost_twice_as_much)};
+                                     cmocka_unit_test(twice_the_operations_cost_twice_as_much),
+                                     cmocka_unit_test(parameters_that_are_cut_alike_cost_one_list)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

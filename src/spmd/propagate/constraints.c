@@ -18,25 +18,6 @@ static bool wants_sharding(const vt_step *step) {
   return step->kind == VT_STEP_CONSTRAINT || (step->kind == VT_STEP_EDGE && step->sharding);
 }
 
-static bool same_dims(const vt_sharding *a, const vt_sharding *b) {
-  if (a->rank != b->rank) return false;
-  for (int32_t d = 0; d < a->rank; d++)
-    if (a->dims[d].closed != b->dims[d].closed || a->dims[d].priority != b->dims[d].priority ||
-        !vt_axes_equal((vt_axes){a->dims[d].axis_count, a->dims[d].axes},
-                       (vt_axes){b->dims[d].axis_count, b->dims[d].axes}))
-      return false;
-  return true;
-}
-
-static bool same_sharding(const vt_sharding *a, const vt_sharding *b) {
-  if (a == b) return true;
-  return a && b && a->mesh == b->mesh && same_dims(a, b) && a->reduction == b->reduction &&
-         vt_axes_equal((vt_axes){a->replicated_count, a->replicated},
-                       (vt_axes){b->replicated_count, b->replicated}) &&
-         vt_axes_equal((vt_axes){a->unreduced_count, a->unreduced},
-                       (vt_axes){b->unreduced_count, b->unreduced});
-}
-
 static bool is_closed(const vt_sharding *s) {
   for (int32_t d = 0; d < s->rank; d++)
     if (!s->dims[d].closed) return false;
@@ -48,7 +29,7 @@ static bool should_apply(const vt_graph *graph, uint32_t value, const vt_shardin
   if (!sharding || vt_node_of(graph, value)->mesh || !is_closed(sharding)) return false;
   for (uint32_t i = v->first_use; i != VT_NONE; i = graph->uses.data[i].after) {
     const vt_step *user = step_of(graph, i);
-    if (wants_sharding(user) && !same_sharding(user->sharding, sharding)) return false;
+    if (wants_sharding(user) && !vt_sharding_same(user->sharding, sharding)) return false;
   }
   return true;
 }
