@@ -4,7 +4,6 @@
 import contextlib
 import os
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -104,14 +103,6 @@ class Worker:
     def run(self, count):
         """Seconds of a step by the clock, and of the processors."""
         return serve.timed(self.call, count, lambda loss: loss.item())
-
-    def trace(self, count):
-        """Of a step, the part until the program has been started, with nothing before it."""
-        seconds = []
-        for _ in range(count):
-            seconds.append(serve.timed(self.call, 1)[0])
-            self.call().item()
-        return float(np.median(seconds))
 
 
 if __name__ == "__main__":

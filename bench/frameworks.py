@@ -5,8 +5,9 @@
 PyTorch runs on vtpu through PyTorch/XLA, and eager or compiled on its CPU; Keras through JAX, on XLA:CPU and on
 TensorFlow. Each side is a process of its own; a program's sides run in turn, and medians are taken. A side whose losses
 differ from vtpu's is not compared. Ratio = time of the best of the others / vtpu time: above 1 vtpu is faster.
-`first`: the first step, with tracing and compiling. `traced`: the part of a step of PyTorch/XLA in which Python runs,
-until the program is started; the rest of the step goes on without it.
+`first`: the first step, with tracing and compiling. `traced`: a step of PyTorch/XLA whose program is not executed, which
+leaves Python, tracing and the look-up of the program: its time by the clock, and of the processors. `executed`: the least
+processor time of the others / vtpu's without the traced part.
 """
 
 import argparse
@@ -26,6 +27,7 @@ SIDES = {"torch": ("vtpu", "eager", "compiled"), "keras": ("vtpu", "jax", "tenso
 BF16 = {"torch": ("eager bf16", "compiled bf16"), "keras": ()}  # where the CPU multiplies in it
 VENVS = {"torch": "venv-torch-xla", "keras": "venv-frameworks"}
 ON_VTPU = [os.path.join(BUILD, "release/bin/vtpu"), "run", "--quiet", "-t", "v5litepod-1", "--"]
+TRACED = "traced"  # vtpu without executing
 APART = 0.02  # of losses: vtpu rounds what it multiplies to bf16
 
 
@@ -42,8 +44,10 @@ class Side:
             env["TF_CPP_MIN_LOG_LEVEL"] = "2"
             if name != "vtpu":
                 env["JAX_PLATFORMS"] = "cpu"
+        if name == TRACED:
+            env["VTPU_EXECUTE"] = "0"
         command = [python, os.path.join(bench.HERE, f"framework_{framework}.py")]
-        self.process = serve.Process(f"{framework} {name}", ON_VTPU + command if name == "vtpu" else command, env)
+        self.process = serve.Process(f"{framework} {name}", ON_VTPU + command if name in ("vtpu", TRACED) else command, env)
         self.ask = self.process.ask
         self.stop = self.process.stop
 
@@ -72,6 +76,16 @@ def start(framework, names, program, folder):
     return ready, first, lost
 
 
+def traced_step(program, folder, count):
+    """Seconds by the clock and of the processors."""
+    side = Side("torch", TRACED)
+    try:
+        side.ask("load", name=program, side="vtpu", folder=folder)
+        return side.ask("run", count=count)
+    finally:
+        side.stop()
+
+
 def measure(framework, names, program, options):
     folder = os.path.join(BUILD, "frameworks")
     os.makedirs(folder, exist_ok=True)
@@ -85,10 +99,10 @@ def measure(framework, names, program, options):
                 times[side].append(side.ask("run", count=count))
         seconds, processor = ({side.name: statistics.median(each[clock] for each in times[side]) for side in ready}
                               for clock in (0, 1))  # fmt: skip
-        traced = ready[0].ask("trace", count=5) if framework == "torch" else None
     finally:
         for side in ready:
             side.stop()
+    traced = traced_step(program, folder, 10) if framework == "torch" else None
     return {"framework": framework, "name": program, "seconds": seconds, "processor": processor, "first": first,
             "traced": traced, "lost": lost}  # fmt: skip
 
@@ -104,7 +118,10 @@ def print_row(row, names):
         line += f" {others[best] / seconds['vtpu']:6.2f} {best:14}{least / processor['vtpu']:5.2f}"
     line += "   first " + ", ".join(f"{name} {value:.1f}" for name, value in row["first"].items()) + " s"
     if row["traced"]:
-        line += f"; traced {1e3 * row['traced']:.1f}"
+        clock, busy = row["traced"]
+        line += f"; traced {1e3 * clock:.1f} (cpu {1e3 * busy:.1f})"
+        if others:
+            line += f", executed {least / (processor['vtpu'] - busy):.2f}"
     print("\n    ".join([line, *row["lost"]]), flush=True)
 
 
