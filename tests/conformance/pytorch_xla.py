@@ -45,11 +45,11 @@ SLICES = {
     stablehlo/test_unbounded_dynamism stablehlo/test_xla_export_interpreter stablehlo/test_export_llama""",
   "v5litepod-4": """
     spmd/test_dtensor_redistribute test_splash_attention test_mp_replication test_mp_all_gather
-    test_mp_sync_batch_norm""",
+    test_mp_sync_batch_norm eager/test_eager_all_reduce_in_place""",
   "v5litepod-8": """
     test_assume_pure_spmd test_pallas_spmd test_zero1 test_fsdp_auto_wrap
     test_mp_all_to_all test_mp_reduce_scatter test_mp_distributed_mm test_mp_save
-    test_mp_mesh_reduce test_mp_collective_permute test_mp_collective_matmul scan/test_scan_spmd eager/test_eager_spmd eager/test_eager_all_reduce_in_place
+    test_mp_mesh_reduce test_mp_collective_permute test_mp_collective_matmul scan/test_scan_spmd eager/test_eager_spmd
     dynamo/test_traceable_collectives pjrt/test_runtime_tpu pjrt/test_collective_ops_tpu pjrt/test_dynamic_plugin_tpu
     pjrt/test_ddp pjrt/test_mesh_service debug_tool/test_mp_pt_xla_debug
     torch_distributed/test_ddp torch_distributed/test_torch_distributed_all_gather_xla_backend
@@ -85,8 +85,9 @@ VARIABLES = {
   "debug_tool/test_mp_pt_xla_debug": DEBUG,
 }
 
-# A process for each chip, as without vtpu run's bounds: threads would share Dynamo and PyTorch's random numbers.
-PROCESSES = {"pjrt/test_runtime_tpu", "test_mp_replication", "test_mp_all_gather", "test_mp_sync_batch_norm"}
+# A process for each chip, as without vtpu run's bounds: threads would share Dynamo, metrics and random numbers.
+PROCESSES = {"pjrt/test_runtime_tpu", "eager/test_eager_all_reduce_in_place", "test_mp_replication", "test_mp_all_gather",
+             "test_mp_sync_batch_norm"}
 RUNS = re.compile(r"main\(|test\.|run_tests|suite|result|exit\(")  # statements that run tests, as pytest does here
 STARTS = re.compile(r"launch\(|spawn\(")  # statements that start the processes in which the tests are
 
