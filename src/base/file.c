@@ -54,7 +54,7 @@ vt_status vt_file_write(const char *path, const void *bytes, size_t size) {
   vt_status st = VT_OK;
   int fd = mkostemp(temporary, O_CLOEXEC);
   if (fd < 0) {
-    st = file_error("cannot create", temporary);
+    st = file_error("cannot create", path);
     free(temporary);
     return st;
   }

@@ -197,8 +197,8 @@ static void put_compiled(const vt_run_use *use, put_row *put, void *to) {
     const vt_run_function *f = use->functions.data[i];
     if (!f->again) continue;
     shown++;
-    snprintf(text, sizeof text, "%llu times more, %s:", (unsigned long long)f->again,
-             vt_cli_seconds(1e-9 * (double)f->again_ns));
+    snprintf(text, sizeof text, "%llu more time%s, %s:", (unsigned long long)f->again,
+             f->again == 1 ? "" : "s", vt_cli_seconds(1e-9 * (double)f->again_ns));
     put(to, f->name, text);
     for (uint32_t r = 0; r < f->reason_count; r++) {
       const vt_run_reason *why = &f->reasons[r];

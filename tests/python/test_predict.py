@@ -187,7 +187,7 @@ def test_a_chip_of_ones_own(step, tmp_path):
     ("predict step.mlirbc -t v3-8 --steps -1", "from 1 to"),
     ("predict step.mlirbc -t v3-8 --pricing sport", "spot"),
     ("predict step.mlirbc -t v3-8 --region moon", "us-central1"),
-    ("predict step.mlirbc -t v3-8 --html folder/none/page.html", "folder/none"),
+    ("predict step.mlirbc -t v3-8 --html folder/none/page.html", "folder/none/page.html: No such"),
     ("predict step.mlirbc -t v3-8 --chip empty.mlir", "as v3, but hbm"),
     ("sweep step.mlirbc -t v3-8 --param hbm=4..1", "from a number to a larger one"),
     ("sweep step.mlirbc -t v3-8 --param hbm=0..1", "from a number to a larger one"),
