@@ -46,9 +46,6 @@ void vt_cli_put_escaped(vt_text *out, const char *text); // for HTML
 // Maps the file of a program. errors of vt_file_map, a missing one with the nearest name beside it;
 // INVALID_ARGUMENT: it is empty
 vt_status vt_cli_map_program(const char *path, vt_bytes *out_bytes) VT_CHECKED;
-// The program in a file that jax.export wrote (`Exported.serialize()`, a table of FlatBuffers); all
-// of any other file.
-vt_bytes vt_cli_program_in(vt_bytes file);
 // The slice of a command with the flags --slice and --chip: of chips as the file describes them,
 // in `arena`.
 vt_status vt_cli_slice_with(const vt_args *args, vt_arena *arena, vt_slice *out_slice) VT_CHECKED;

@@ -56,7 +56,7 @@ static void predict_file(const char *file, candidate *c) {
   vt_prediction p;
   vt_status st = vt_cli_map_program(file, &bytes);
   if (!st) {
-    st = vt_predict(vt_cli_program_in(bytes), &c->slice, &arena, &p);
+    st = vt_predict(bytes, &c->slice, &arena, &p);
     if (!st) {
       c->seconds = p.timing.seconds;
       c->mfu = p.mfu;

@@ -137,16 +137,15 @@ static void print(const char *file, const vt_slice *slice, const vt_prediction *
 // Prints one file, behind an empty line where `apart`, or adds it to `list`.
 static vt_status predict(const char *file, const vt_slice *slice, const vt_args *args, bool apart,
                          json_t *list) {
-  vt_bytes bytes, program;
+  vt_bytes bytes;
   vt_arena arena = {0};
   vt_prediction prediction;
   int64_t steps = vt_args_number(args, "steps", 0);
   VT_TRY(vt_cli_map_program(file, &bytes));
-  program = vt_cli_program_in(bytes);
   vt_padding_advice tried, *advice = NULL;
-  vt_status st = vt_predict(program, slice, &arena, &prediction);
+  vt_status st = vt_predict(bytes, slice, &arena, &prediction);
   if (!st && (vt_args_on(args, "advice") || vt_args_text(args, "html"))) {
-    vt_predict_advise(program, slice, &prediction, &arena, &tried);
+    vt_predict_advise(bytes, slice, &prediction, &arena, &tried);
     advice = &tried;
   }
   if (!st && list)

@@ -190,7 +190,7 @@ int vt_cli_sweep(const vt_args *args) {
   if (!st) st = vt_cli_slice_with(args, &arena, &slice);
   if (!st) st = vt_cli_map_program(args->words.data[0], &program);
   if (!st) {
-    st = measure(vt_cli_program_in(program), &slice, &r, count, points);
+    st = measure(program, &slice, &r, count, points);
     vt_file_unmap(&program);
   }
   const char *page = vt_args_text(args, "html");

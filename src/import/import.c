@@ -4,6 +4,7 @@
 
 #include "hlo/hlo.h"
 #include "import/bytecode.h"
+#include "import/export_file.h"
 #include "import/from_hlo.h"
 #include "import/lower.h"
 #include "import/text.h"
@@ -24,6 +25,7 @@ static vt_status import(vt_bytes program, int32_t partitions, bool outline,
   module->outline = outline;
   if (partitions > 1) module->num_partitions = partitions;
   *out_module = NULL;
+  program = vt_export_program(program);
   if (vt_bytecode_is(program))
     VT_TRY_OUT(vt_bytecode_read(program, vt_vhlo_find, &scratch, &raw));
   else if (vt_hlo_is_text(program) || vt_hlo_is_message(program))

@@ -17,6 +17,8 @@ typedef struct known_tiles {
 } known_tiles;
 typedef VT_ARRAY(known_tiles) known_list;
 
+enum { MOST_KNOWN = 64 }; // looked through for each array
+
 static vt_status counts_of(vt_module *module, known_list *known, const vt_sharding *sharding,
                            vt_type type, const int64_t **out_counts) {
   for (size_t i = 0; i < known->size && type.dtype != VT_TOKEN; i++)
@@ -30,7 +32,8 @@ static vt_status counts_of(vt_module *module, known_list *known, const vt_shardi
   VT_TRY(vt_tiling_make(sharding, NULL, 0, type, devices, &module->arena, &tiling));
   *out_counts = tiling.counts;
   known_tiles made = {sharding, tiling.counts};
-  if (sharding && type.dtype != VT_TOKEN && !vt_sharding_is_maximal(sharding))
+  if (sharding && type.dtype != VT_TOKEN && !vt_sharding_is_maximal(sharding) &&
+      known->size < MOST_KNOWN)
     vt_array_push_in(&module->arena, known, made);
   return VT_OK;
 }

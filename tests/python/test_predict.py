@@ -259,6 +259,7 @@ def test_an_export_is_a_program(step, tmp_path):
     assert second is None and "cut.jax: import: " in said.stderr
     assert first.pop("file") != third.pop("file") and first == third
     assert json.loads(vtpu("compare", "-t", "v3-8", whole, "--json").stdout)
+    assert vtpu("compile", whole).stdout == vtpu("compile", bare).stdout != ""
     assert vtpu("predict", cut, whole, "-t", "v3-8").stdout == vtpu("predict", whole, "-t", "v3-8").stdout
 
 

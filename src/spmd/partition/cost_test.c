@@ -12,21 +12,29 @@
 #include "spmd/partition/layers.h"
 #include "spmd/spmd.h"
 
-// What annotating and partitioning leave in the module.
-static size_t bytes_for(int64_t layers, int devices) {
-  vt_text text = {0};
+// What a stage leaves in the module of the program. Frees the text.
+static size_t bytes_of(vt_text *text, vt_status (*stage)(vt_module *module)) {
   vt_module *module = NULL;
-  vt_write_layers(&text, layers * VT_LAYER_OPS, devices);
-  vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)text->data, text->size}, &module);
   size_t before = module ? module->arena.total_bytes : 0;
-  if (!st) vt_spmd_inline(module, true);
-  if (!st) st = vt_spmd_annotate(module, devices);
-  if (!st) st = vt_spmd_partition(module, devices, NULL);
+  if (!st) st = stage(module);
   if (st) fail_msg("%s", vt_status_message(st));
   size_t bytes = module->arena.total_bytes - before;
   vt_module_destroy(module);
-  vt_text_free(&text);
+  vt_text_free(text);
   return bytes;
+}
+
+static vt_status partition(vt_module *module) {
+  vt_spmd_inline(module, true);
+  VT_TRY(vt_spmd_annotate(module, module->num_partitions));
+  return vt_spmd_partition(module, module->num_partitions, NULL);
+}
+
+static size_t bytes_for(int64_t layers, int devices) {
+  vt_text text = {0};
+  vt_write_layers(&text, layers * VT_LAYER_OPS, devices);
+  return bytes_of(&text, partition);
 }
 
 static void more_operations_cost_alike_on_many_devices(void **state) {
@@ -45,7 +53,6 @@ static void twice_the_operations_cost_twice_as_much(void **state) {
 // What whole tiles of parameters that are cut alike take.
 static size_t edge_bytes(int params, int devices) {
   vt_text text = {0};
-  vt_module *module = NULL;
   vt_text_printf(&text,
                  "module @m attributes {mhlo.num_partitions = %d : i32} {\n"
                  "sdy.mesh @mesh = <[\"d\"=%d]>\nfunc.func public @main(",
@@ -56,14 +63,7 @@ static size_t edge_bytes(int params, int devices) {
                    "[{\"d\"}, {}]>}",
                    i ? ", " : "", i);
   vt_text_put(&text, ") -> tensor<1024x8xf32> {\nreturn %p0 : tensor<1024x8xf32>\n}\n}\n");
-  vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
-  size_t before = module ? module->arena.total_bytes : 0;
-  if (!st) st = vt_spmd_whole_tiles(module);
-  if (st) fail_msg("%s", vt_status_message(st));
-  size_t bytes = module->arena.total_bytes - before;
-  vt_module_destroy(module);
-  vt_text_free(&text);
-  return bytes;
+  return bytes_of(&text, vt_spmd_whole_tiles);
 }
 
 static void parameters_that_are_cut_alike_cost_one_list(void **state) {
