@@ -198,7 +198,7 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
     if (n->folded) vt_text_printf(key, " f%d", vt_node_fold(nest, n));
     if (n->kind == VT_NODE_GATHER)
-      vt_text_printf(key, " g%d%c%c", n->input, n->narrow ? 'n' : 'w',
+      vt_text_printf(key, " g%d%c%c%c", n->input, n->narrow ? 'n' : 'w', n->far ? 'f' : 'n',
                      vt_node_follows_columns(nest, n) ? 'c' : 'r');
     if (n->kind == VT_NODE_SCATTER)
       vt_text_printf(key, " s%d t%d r%d u%d%c%c%c%c", vt_region_binary(n->op->regions[0], 0, 1),

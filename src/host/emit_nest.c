@@ -18,7 +18,7 @@
 
 enum { KEEP_COST = 6 };    // ops of recomputation that pay for a row buffer
 enum { BRANCH_COST = 16 }; // instructions that pay for a branch around them
-enum { SCATTER_BLOCK = 512, FETCH_AHEAD = 24, UNROLLED = 8 }; // elements
+enum { SCATTER_BLOCK = 512, FETCH_AHEAD = 24, GATHER_AHEAD = 64, UNROLLED = 8 }; // elements
 
 typedef struct node_state {
   bool live;
@@ -51,7 +51,8 @@ typedef struct loops {
   LLVMValueRef mask;                 // lanes inside the row; NULL when all are
   LLVMValueRef dim_values[VT_NEST_ATOMS];
   int32_t pass;
-  bool ragged; // stores need the mask
+  bool ragged;   // stores need the mask
+  bool fetching; // addresses of later columns
 } loops;
 
 // ---- Small builders.
@@ -266,8 +267,43 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n
   return offset;
 }
 
+// `mode` is 1 for what will be written.
+static void fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
+  LLVMTypeRef type = pointer_type(l);
+  LLVMValueRef args[4] = {pointer};
+  unsigned numbers[] = {mode, 3, 1}; // into all caches, data
+  for (int k = 0; k < 3; k++) args[k + 1] = LLVMConstInt(i32_type(l), numbers[k], false);
+  vt_emit_intrinsic(l->e, "llvm.prefetch", 1, &type, 4, args);
+}
+
+// Prefetches what the vector GATHER_AHEAD columns on will gather.
+static void fetch_gathered(loops *l, node_state *s, const vt_nest_node *n) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef column = l->column, lanes = i64_constant(l, l->e->target.lanes);
+  vt_arena scratch = {0};
+  node_state *states = VT_NEW_ARRAY(&scratch, node_state, l->nest->node_count);
+  memcpy(states, l->state, sizeof *states * l->nest->node_count);
+  for (uint32_t i = 0; i < l->nest->node_count; i++) l->state[i].pass = -1;
+  LLVMValueRef ahead = LLVMBuildAdd(b, column, i64_constant(l, GATHER_AHEAD), "");
+  LLVMValueRef last = LLVMBuildSub(b, l->columns, lanes, "");
+  ahead = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, ahead, last, ""), ahead, last, "");
+  LLVMValueRef inside = LLVMBuildICmp(b, LLVMIntSGT, ahead, column, "");
+  l->column = LLVMBuildSelect(b, inside, ahead, column, "");
+  l->fetching = true;
+  LLVMValueRef offset = place_offsets(l, s, n, NULL);
+  for (int i = 0; i < l->e->target.lanes; i++) {
+    LLVMValueRef at = LLVMBuildExtractElement(b, offset, LLVMConstInt(i32_type(l), i, false), "");
+    fetch(l, byte_offset(l, s->row_pointer, at), 0);
+  }
+  l->fetching = false;
+  l->column = column;
+  memcpy(l->state, states, sizeof *states * l->nest->node_count);
+  vt_arena_free(&scratch);
+}
+
 static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n) {
   vt_dtype dtype = n->value->type.dtype;
+  if (n->far && s->level == VT_LEVEL_FULL && !l->fetching) fetch_gathered(l, s, n);
   LLVMValueRef offset = place_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
     return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
@@ -743,15 +779,6 @@ static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
 static LLVMValueRef place_at(loops *l, const node_state *s, LLVMValueRef at) {
   LLVMValueRef p = LLVMBuildGEP2(l->e->builder, pointer_type(l), s->places, &at, 1, "");
   return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
-}
-
-// `mode` is 1 for what will be written.
-static void fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
-  LLVMTypeRef type = pointer_type(l);
-  LLVMValueRef args[4] = {pointer};
-  unsigned numbers[] = {mode, 3, 1}; // into all caches, data
-  for (int k = 0; k < 3; k++) args[k + 1] = LLVMConstInt(i32_type(l), numbers[k], false);
-  vt_emit_intrinsic(l->e, "llvm.prefetch", 1, &type, 4, args);
 }
 
 static LLVMValueRef updates_at(loops *l, const vt_nest_node *n, LLVMValueRef column) {

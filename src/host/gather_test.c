@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather_test.c - gathers and scatters of single elements inside loops: random programs that
 // compute indices, gather and use the result, compute updates and scatter them, against the
-// evaluator, bit for bit: as generated code, and as small programs, which have kernels for these.
+// evaluator, bit for bit but for signs of zeros: as generated code, and as small programs, which have kernels for these.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -78,6 +78,7 @@ static void choose_shapes(program *p) {
     if (i >= p->batching && p->parts < MOST_PARTS && (below(4) || (!p->parts && i == p->rank - 1)))
       p->indexed[p->parts++] = i;
   }
+  if (p->rank == 1 && !below(3)) p->dims[0] = 150000; // past the near caches
   if (p->parts > 1 && below(2)) {
     int first = p->indexed[0];
     p->indexed[0] = p->indexed[p->parts - 1];
@@ -356,12 +357,13 @@ static void small_has_kernels(const program *p, const vt_program *made) {
   }
 }
 
-static bool same_element(vt_dtype dtype, const char *a, const char *b, int64_t i) {
+// A maximum or minimum of +0 and -0 is either of them in code.
+static bool same_element(vt_dtype dtype, const char *a, const char *b, int64_t i, bool code) {
   size_t bytes = vt_dtype_bytes(dtype);
   if (!memcmp(a + (size_t)i * bytes, b + (size_t)i * bytes, bytes)) return true;
   if (!vt_dtype_is_float(dtype)) return false;
   double x = vt_number_load(dtype, a, i), y = vt_number_load(dtype, b, i);
-  return isnan(x) && isnan(y);
+  return (isnan(x) && isnan(y)) || (code && x == 0 && y == 0);
 }
 
 static void check(const program *p) {
@@ -387,7 +389,7 @@ static void check(const program *p) {
     vt_type type = main->returns[r]->type;
     for (int64_t i = 0; i < vt_type_elements(type); i++)
       for (int way = CODE; way < WAYS; way++)
-        if (!same_element(type.dtype, results[EVALUATOR][r], results[way][r], i))
+        if (!same_element(type.dtype, results[EVALUATOR][r], results[way][r], i, way == CODE))
           fail_msg("result %u, element %lld differs (%d):\n%s", r, (long long)i, way, p->text.data);
   }
   for (int i = 0; i < p->params; i++) vt_host_free(params[i]);

@@ -5,11 +5,16 @@
 #include "host/cpu.h"
 #include "host/kernel_places.h"
 
+enum { FETCH_AHEAD = 24 }; // runs
+// Of smaller operands out-of-order execution hides the latency of the reads.
+static const int64_t NEAR_BYTES = 512 << 10;
+
 typedef struct gather_plan {
   vt_places places;
   int64_t run;  // bytes of the last dimension of a window, when that is one run, else of an element
   int64_t rows; // runs of a window
   int32_t row_rank;
+  bool far; // runs are prefetched
 } gather_plan;
 
 // Elements next to each other in the result are gathered as vectors.
@@ -17,7 +22,11 @@ typedef struct gather_plan {
   do {                                                                                             \
     if (step == (int64_t)sizeof(T)) {                                                              \
       T *line = (T *)to;                                                                           \
-      for (int64_t i = 0; i < n; i++) line[i] = *(const T *)(from + place[i]);                     \
+      for (int64_t i = 0; i < ahead; i++) {                                                        \
+        __builtin_prefetch(from + place[i + FETCH_AHEAD]);                                         \
+        line[i] = *(const T *)(from + place[i]);                                                   \
+      }                                                                                            \
+      for (int64_t i = ahead; i < n; i++) line[i] = *(const T *)(from + place[i]);                 \
     } else {                                                                                       \
       for (int64_t i = 0; i < n; i++) *(T *)(to + i * step) = *(const T *)(from + place[i]);       \
     }                                                                                              \
@@ -34,9 +43,9 @@ typedef uint64_t two __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t four __attribute__((vector_size(32), aligned(1), may_alias));
 typedef uint64_t eight __attribute__((vector_size(64), aligned(1), may_alias));
 
-// Runs of constant length take one load and one store each.
+// Runs of constant length take one load and one store each. The first `ahead` prefetch a later one.
 VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, int64_t step,
-                                 const char *restrict from, const int64_t *place) {
+                                 const char *restrict from, const int64_t *place, int64_t ahead) {
   switch (bytes) {
   case 1:
     COPY_RUNS(uint8_t);
@@ -57,7 +66,7 @@ VT_ANY_CPU static void copy_runs(int64_t n, int64_t bytes, char *restrict to, in
 
 // Runs of whole words.
 VT_ANY_CPU static void copy_words(int64_t n, int64_t bytes, char *restrict to, int64_t step,
-                                  const char *restrict from, const int64_t *place) {
+                                  const char *restrict from, const int64_t *place, int64_t ahead) {
   switch (bytes) {
   case 12:
     COPY_RUNS(words);
@@ -72,7 +81,7 @@ VT_ANY_CPU static void copy_words(int64_t n, int64_t bytes, char *restrict to, i
     COPY_RUNS(eight);
     break;
   default:
-    copy_runs(n, bytes, to, step, from, place);
+    copy_runs(n, bytes, to, step, from, place, ahead);
   }
 }
 
@@ -84,6 +93,7 @@ static void gather_block(const vt_native_call *call, int64_t at, int64_t end, in
   int64_t place[VT_PLACES_BLOCK];
   while (at < end) {
     vt_places_run run = vt_places_find(p, call->operands[1], at, end - at, true, place);
+    int64_t ahead = plan->far && run.n > FETCH_AHEAD ? run.n - FETCH_AHEAD : 0;
     for (int64_t row = low; row < high; row++) {
       const char *from = call->operands[0];
       char *to = (char *)call->outputs[0] + run.other;
@@ -95,9 +105,9 @@ static void gather_block(const vt_native_call *call, int64_t at, int64_t end, in
         from += i * p->window.from[d];
       }
       if (p->window.bytes >= 4)
-        copy_words(run.n, plan->run, to, run.step, from, place);
+        copy_words(run.n, plan->run, to, run.step, from, place, ahead);
       else
-        copy_runs(run.n, plan->run, to, run.step, from, place);
+        copy_runs(run.n, plan->run, to, run.step, from, place, ahead);
     }
     at += run.n;
   }
@@ -135,6 +145,8 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   plan->row_rank = runs ? last : box->rank;
   plan->rows = 1;
   for (int32_t d = 0; d < plan->row_rank; d++) plan->rows *= box->dims[d];
+  bool sorted = vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
+  plan->far = !sorted && vt_type_bytes(op->operands[0]->type) > NEAR_BYTES;
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_gather, .plan = plan};
   return native;

@@ -81,7 +81,7 @@ typedef struct vt_nest_node {
   bool narrow;             // 32 bits hold every byte offset
   bool folded;             // LOAD, IOTA: column c lies at c / fold * folds[0] + c % fold * folds[1]
   int64_t folds[2];        // bytes; of an iota elements
-  bool far;                // SCATTER: lines of the output are prefetched
+  bool far;                // GATHER, SCATTER: the lines that are read or changed are prefetched
   bool settles;            // SCATTER: a maximum or minimum that few updates change
   const vt_literal *start; // SCATTER: initial value of every element
   int32_t run;             // SCATTER: contiguous elements of an update; more than one
