@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "eval/indexed.h"
+#include "host/kernel_move.h"
 
 enum {
   CUT_ATOMS = 24,
@@ -324,21 +325,6 @@ static bool add_indexed(builder *b, vt_nest_node *node, const view *base) {
   return true;
 }
 
-// The processor sees the places of sorted indices coming.
-static bool sorted(const vt_op *op) {
-  return vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
-}
-
-// Of the memory that one row of indices may name.
-static int64_t gathered_bytes(const vt_op *op) {
-  vt_type type = op->operands[0]->type;
-  uint32_t batching;
-  int64_t bytes = vt_type_bytes(type);
-  const int64_t *dims = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
-  for (uint32_t i = 0; i < batching; i++) bytes /= type.dims[dims[i]];
-  return bytes;
-}
-
 static bool add_gather(builder *b, vt_op *op) {
   vt_nest_node node = {.kind = VT_NODE_GATHER, .op = op, .value = &op->results[0]};
   uint32_t from = operand_node(b, op->operands[0]);
@@ -347,7 +333,7 @@ static bool add_gather(builder *b, vt_op *op) {
   leave_out(b, op->operands[0]);
   node.input = b->nodes[from].input;
   node.narrow = vt_type_bytes(b->inputs[node.input]->type) <= INT32_MAX;
-  node.far = !sorted(op) && gathered_bytes(op) > NEAR_READ_BYTES;
+  node.far = vt_gather_is_far(op);
   return add_indexed(b, &node, b->views[from]);
 }
 
@@ -398,8 +384,9 @@ static bool add_scatter(builder *b, vt_op *op) {
   }
   leave_out(b, op->operands[0]);
   node.narrow = vt_type_bytes(type) <= INT32_MAX;
+  bool sorted = vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0); // the processor sees them coming
   int64_t near = op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES;
-  node.far = !sorted(op) && vt_type_bytes(type) > near;
+  node.far = !sorted && vt_type_bytes(type) > near;
   node.settles = settles(op, node.run);
   return add_indexed(b, &node, dense_view(b, type));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather_test.c - gathers and scatters of single elements inside loops: random programs that
 // compute indices, gather and use the result, compute updates and scatter them, against the
-// evaluator, bit for bit but for signs of zeros: as generated code, and as small programs, which have kernels for these.
+// evaluator, bit for bit but for signs of zeros: as generated code, and as small programs, which
+// have kernels for these.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

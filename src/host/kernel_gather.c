@@ -132,6 +132,17 @@ static void run_gather(const vt_native_call *call) {
   }
 }
 
+// Of sorted indices the processor sees the reads coming. A batching dimension narrows what the next
+// indices may name.
+bool vt_gather_is_far(const vt_op *op) {
+  vt_type type = op->operands[0]->type;
+  uint32_t batching;
+  int64_t bytes = vt_type_bytes(type);
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
+  for (uint32_t i = 0; i < batching && bytes; i++) bytes /= type.dims[dims[i]];
+  return bytes > NEAR_BYTES && !vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
+}
+
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   gather_plan *plan = VT_NEW(arena, gather_plan);
   // vt_gather_supports has made the same places before.
@@ -145,8 +156,7 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   plan->row_rank = runs ? last : box->rank;
   plan->rows = 1;
   for (int32_t d = 0; d < plan->row_rank; d++) plan->rows *= box->dims[d];
-  bool sorted = vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
-  plan->far = !sorted && vt_type_bytes(op->operands[0]->type) > NEAR_BYTES;
+  plan->far = vt_gather_is_far(op);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_gather, .plan = plan};
   return native;

@@ -21,6 +21,7 @@ int64_t vt_read_index(const void *data, int64_t bytes, bool is_signed);
 bool vt_move_supports(const vt_op *op);
 const vt_native *vt_move_create(vt_arena *arena, const vt_op *op);
 bool vt_gather_supports(const vt_op *op);
+bool vt_gather_is_far(const vt_op *op); // its reads should be prefetched
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op);
 bool vt_scatter_supports(const vt_op *op);
 const vt_native *vt_scatter_create(vt_arena *arena, const vt_op *op);
