@@ -80,9 +80,22 @@ static void sleep_when_waiting(void) {
   if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "0", 0);
 }
 
+// OpenBLAS, an archive in this library, starts a thread for each processor when it is loaded, and
+// each spins for some 30 ms before it sleeps: longer than most commands of `vtpu` take. The first
+// product that wants them starts them again. Its own constructor, which may come later, then finds
+// everything done.
+void gotoblas_init(void);
+int blas_thread_shutdown_(void);
+
+static void load_without_threads(void) {
+  gotoblas_init();
+  blas_thread_shutdown_();
+}
+
 __attribute__((constructor)) static void open_libraries(void) {
   void *library = NULL;
   sleep_when_waiting();
+  load_without_threads();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const row *r = &rows[i];
     if (r->file) {
