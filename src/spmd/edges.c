@@ -9,8 +9,7 @@
 #include "spmd/axes.h"
 #include "spmd/spmd.h"
 
-// How many tiles a sharding makes along each dimension: arrays share a few of them, and each takes
-// a list of all devices to make and to check.
+// How many tiles a sharding makes along each dimension: arrays share a few of them.
 typedef struct known_tiles {
   const vt_sharding *sharding;
   const int64_t *counts;
@@ -27,11 +26,9 @@ static vt_status counts_of(vt_module *module, known_list *known, const vt_shardi
       *out_counts = known->data[i].counts;
       return VT_OK;
     }
-  vt_tiling tiling;
   int32_t devices = module->num_partitions * module->num_replicas;
-  VT_TRY(vt_tiling_make(sharding, NULL, 0, type, devices, &module->arena, &tiling));
-  *out_counts = tiling.counts;
-  known_tiles made = {sharding, tiling.counts};
+  VT_TRY(vt_tiling_counts(sharding, type, devices, &module->arena, out_counts));
+  known_tiles made = {sharding, *out_counts};
   if (sharding && type.dtype != VT_TOKEN && !vt_sharding_is_maximal(sharding) &&
       known->size < MOST_KNOWN)
     vt_array_push_in(&module->arena, known, made);

@@ -42,6 +42,11 @@ static inline bool vt_tiling_is_replicated(const vt_tiling *t) {
 vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
                          uint32_t manual_count, vt_type global, int32_t device_count,
                          vt_arena *arena, vt_tiling *out_tiling) VT_CHECKED;
+// Only how many tiles there are along each dimension: where the sharding is sound, without a look
+// at what each device holds.
+// errors as above
+vt_status vt_tiling_counts(const vt_sharding *sharding, vt_type global, int32_t device_count,
+                           vt_arena *arena, const int64_t **out_counts) VT_CHECKED;
 
 // A value inspected by the custom call @InspectSharding. A function called twice is inspected
 // twice.

@@ -51,6 +51,7 @@ static void put_proto(vt_arena *arena, vt_tiling *tiling, uint8_t type, const in
   tiling->proto_size = out.size;
 }
 
+// `device_count` 0: without what each device holds.
 static void set_replicated(vt_arena *arena, vt_type global, int32_t device_count, vt_tiling *out) {
   int64_t *counts = VT_NEW_ARRAY(arena, int64_t, global.rank);
   for (int32_t d = 0; d < global.rank; d++) counts[d] = 1;
@@ -73,6 +74,11 @@ static vt_status set_maximal(vt_arena *arena, vt_type global, int32_t device_cou
   out->tile_of_device = tiles;
   if (device_count > 1) put_proto(arena, out, TYPE_MAXIMAL, (int64_t[]){1}, 1, &device, 1, 1, 1);
   return VT_OK;
+}
+
+static vt_status no_such_place(int64_t device) {
+  return vt_error(VT_INVALID_ARGUMENT,
+                  "sharding: device %" PRId64 " does not exist or holds two tiles", device);
 }
 
 // `devices` is row-major over counts[rank] x copies x partials.
@@ -98,8 +104,7 @@ static vt_status set_tiled(vt_arena *arena, vt_type global, int32_t device_count
   for (int32_t i = 0; i < device_count; i++) tile_of_device[i] = -1;
   for (int64_t i = 0; i < tiles * copies * partials; i++) {
     if (devices[i] < 0 || devices[i] >= device_count || tile_of_device[devices[i]] >= 0)
-      return vt_error(VT_INVALID_ARGUMENT,
-                      "sharding: device %" PRId64 " does not exist or holds two tiles", devices[i]);
+      return no_such_place(devices[i]);
     tile_of_device[devices[i]] = (int32_t)(i / (copies * partials));
     partial_of_device[devices[i]] = (int32_t)(i % partials);
   }
@@ -172,8 +177,29 @@ static uint32_t add_rest(const vt_mesh *mesh, factor *factors, uint32_t used) {
   return count;
 }
 
+// Whether each position of the mesh has one place among the factors.
+static bool covers(const factor *factors, uint32_t count, int64_t positions) {
+  int64_t below = 1;
+  for (uint32_t i = 0; i < count; i++) {
+    if (factors[i].size == 1 || factors[i].stride != below) continue;
+    below *= factors[i].size;
+    i = UINT32_MAX; // from the first one again
+  }
+  return below == positions;
+}
+
+static vt_status check_ids(const vt_mesh *mesh, int32_t device_count, vt_arena *arena) {
+  bool *seen = VT_NEW_ARRAY(arena, bool, device_count);
+  for (uint32_t i = 0; i < mesh->device_count; i++) {
+    int64_t device = mesh->device_ids[i];
+    if (device < 0 || device >= device_count || seen[device]) return no_such_place(device);
+    seen[device] = true;
+  }
+  return VT_OK;
+}
+
 static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uint32_t name_count,
-                               vt_type global, int32_t device_count, vt_arena *arena,
+                               vt_type global, int32_t device_count, bool lists, vt_arena *arena,
                                vt_tiling *out) {
   const vt_mesh *mesh = s->mesh;
   factor factors[MAX_FACTORS];
@@ -190,7 +216,7 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
     }
   }
   if (mesh_size != device_count) {
-    set_replicated(arena, global, device_count, out);
+    set_replicated(arena, global, lists ? device_count : 0, out);
     if (!used || mesh_size == 1) return VT_OK;
     return vt_error(VT_INVALID_ARGUMENT,
                     "sharding: mesh '%s' has %" PRId64 " devices, the program %" PRId32, mesh->name,
@@ -211,10 +237,16 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   uint32_t count = add_rest(mesh, factors, used);
   memmove(factors + tiled, factors + used, sizeof *factors * (count - used));
   memcpy(factors + tiled + (count - used), last, sizeof *last * unreduced);
-  int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count), product = 1;
+  int64_t product = 1;
   for (uint32_t i = 0; i < count; i++) product *= factors[i].size;
   if (product != device_count)
     return vt_error(VT_INVALID_ARGUMENT, "sharding: sub-axes do not fit each other");
+  if (!lists && covers(factors, count, device_count)) {
+    set_replicated(arena, global, 0, out);
+    if (global.rank) memcpy((int64_t *)out->counts, counts, sizeof *counts * (size_t)global.rank);
+    return check_ids(mesh, device_count, arena);
+  }
+  int64_t *devices = VT_NEW_ARRAY(arena, int64_t, device_count);
   for (int64_t i = 0; i < device_count; i++) {
     int64_t rest = i, position = 0;
     for (uint32_t f = count; f-- > 0;) {
@@ -226,12 +258,12 @@ static vt_status set_from_mesh(const vt_sharding *s, const vt_string *names, uin
   return set_tiled(arena, global, device_count, counts, partials, devices, out);
 }
 
-vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
-                         uint32_t manual_count, vt_type global, int32_t device_count,
-                         vt_arena *arena, vt_tiling *out) {
+static vt_status make(const vt_sharding *sharding, const vt_string *manual_axes,
+                      uint32_t manual_count, vt_type global, int32_t device_count, bool lists,
+                      vt_arena *arena, vt_tiling *out) {
   assert(device_count >= 1);
   if (!sharding || global.dtype == VT_TOKEN || device_count == 1) {
-    set_replicated(arena, global, device_count, out);
+    set_replicated(arena, global, lists ? device_count : 0, out);
     return VT_OK;
   }
   if (vt_sharding_is_maximal(sharding))
@@ -240,7 +272,22 @@ vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_ax
     return vt_error(VT_INVALID_ARGUMENT,
                     "sharding of %" PRId32 " dimensions for an array of %" PRId32, sharding->rank,
                     global.rank);
-  return set_from_mesh(sharding, manual_axes, manual_count, global, device_count, arena, out);
+  return set_from_mesh(sharding, manual_axes, manual_count, global, device_count, lists, arena,
+                       out);
+}
+
+vt_status vt_tiling_make(const vt_sharding *sharding, const vt_string *manual_axes,
+                         uint32_t manual_count, vt_type global, int32_t device_count,
+                         vt_arena *arena, vt_tiling *out) {
+  return make(sharding, manual_axes, manual_count, global, device_count, true, arena, out);
+}
+
+vt_status vt_tiling_counts(const vt_sharding *sharding, vt_type global, int32_t device_count,
+                           vt_arena *arena, const int64_t **out_counts) {
+  vt_tiling tiling;
+  VT_TRY(make(sharding, NULL, 0, global, device_count, false, arena, &tiling));
+  *out_counts = tiling.counts;
+  return VT_OK;
 }
 
 void vt_tiling_range(const vt_tiling *tiling, int32_t device, int64_t *offsets, int64_t *sizes) {

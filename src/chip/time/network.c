@@ -77,6 +77,14 @@ static box make_box(const vt_device_model *model, const int64_t *ids, int64_t co
   return b;
 }
 
+// The ways that pairs of devices take.
+typedef struct ways {
+  double paths; // that share each link
+  double most;  // hops of the longest
+  bool moves;   // between chips
+  bool across;  // between slices
+} ways;
+
 enum { KNOWN_GROUPS = 8 };
 
 struct vt_group_boxes {
@@ -85,7 +93,12 @@ struct vt_group_boxes {
     int64_t count;
     box box;
   } known[KNOWN_GROUPS];
-  int next;
+  struct {
+    const int64_t *pairs;
+    int64_t count;
+    ways ways;
+  } known_ways[KNOWN_GROUPS];
+  int next, next_ways;
 };
 
 struct vt_group_boxes *vt_network_groups(vt_arena *arena) {
@@ -97,7 +110,8 @@ static box box_of(const vt_device_model *model, const int64_t *ids, int64_t coun
   size_t size = (size_t)count * sizeof *ids;
   for (int i = 0; i < KNOWN_GROUPS; i++) {
     if (g->known[i].count != count || !g->known[i].ids != !ids) continue;
-    if (!ids || !memcmp(g->known[i].ids, ids, size)) return g->known[i].box;
+    if (!ids || ids == g->known[i].ids || !memcmp(g->known[i].ids, ids, size))
+      return g->known[i].box;
   }
   int at = g->next;
   g->next = (at + 1) % KNOWN_GROUPS;
@@ -146,33 +160,53 @@ static int32_t distance(const vt_slice *slice, vt_place a, vt_place b) {
   return sum;
 }
 
+static ways find_ways(const vt_slice *slice, const int64_t *ids, int64_t count) {
+  int64_t devices = vt_slice_devices(slice), moved = 0;
+  ways w = {.paths = 1};
+  double sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[2 * i] < 0 || ids[2 * i] >= devices || ids[2 * i + 1] < 0 || ids[2 * i + 1] >= devices)
+      continue;
+    vt_place from = vt_slice_place(slice, (int32_t)ids[2 * i]);
+    vt_place to = vt_slice_place(slice, (int32_t)ids[2 * i + 1]);
+    int32_t hops = distance(slice, from, to);
+    w.across = w.across || from.slice != to.slice;
+    if (!hops) continue;
+    sum += hops, moved++;
+    if (hops > w.most) w.most = hops;
+  }
+  w.moves = moved > 0;
+  if (moved) w.paths = fmax(floor(sum / (double)moved), 1);
+  return w;
+}
+
+static ways ways_of(const vt_device_model *model, const int64_t *pairs, int64_t count) {
+  struct vt_group_boxes *g = model->groups;
+  size_t size = 2 * (size_t)count * sizeof *pairs;
+  for (int i = 0; i < KNOWN_GROUPS; i++) {
+    const int64_t *known = g->known_ways[i].pairs;
+    if (known && g->known_ways[i].count == count && (known == pairs || !memcmp(known, pairs, size)))
+      return g->known_ways[i].ways;
+  }
+  int at = g->next_ways;
+  g->next_ways = (at + 1) % KNOWN_GROUPS;
+  g->known_ways[at].pairs = pairs;
+  g->known_ways[at].count = count;
+  g->known_ways[at].ways = find_ways(model->slice, pairs, count);
+  return g->known_ways[at].ways;
+}
+
 // Paths of the usual length share each link; the longest way decides the latency.
 static double permute_seconds(const vt_device_model *model, const vt_op *op, double own) {
   const vt_literal *pairs = vt_attr_literal(op, VT_ATTR_SOURCE_TARGET_PAIRS);
   if (!pairs || pairs->type.rank != 2 || pairs->splat) return 0;
-  const int64_t *ids = pairs->data;
-  int64_t devices = vt_slice_devices(model->slice), most = 0, moved = 0;
-  double sum = 0;
-  bool across = false;
-  for (int64_t i = 0; i < pairs->type.dims[0]; i++) {
-    if (ids[2 * i] < 0 || ids[2 * i] >= devices || ids[2 * i + 1] < 0 || ids[2 * i + 1] >= devices)
-      continue;
-    vt_place from = vt_slice_place(model->slice, (int32_t)ids[2 * i]);
-    vt_place to = vt_slice_place(model->slice, (int32_t)ids[2 * i + 1]);
-    int32_t hops = distance(model->slice, from, to);
-    across = across || from.slice != to.slice;
-    if (!hops) continue;
-    sum += hops, moved++;
-    if (hops > most) most = hops;
-  }
-  if (across) return dcn_start_s + own * model->chip->devices / model->rates->dcn_bytes_per_s;
-  if (!moved) // within chips
+  ways w = ways_of(model, pairs->data, pairs->type.dims[0]);
+  if (w.across) return dcn_start_s + own * model->chip->devices / model->rates->dcn_bytes_per_s;
+  if (!w.moves) // within chips
     return model->rates->package_link_bytes_per_s > 0
                ? hop_s + own / model->rates->package_link_bytes_per_s
                : 0;
-  double paths = floor(sum / (double)moved);
-  return (double)most * hop_s +
-         own * model->chip->devices * fmax(paths, 1) / model->chip->ici_link_bytes_per_s;
+  return w.most * hop_s + own * model->chip->devices * w.paths / model->chip->ici_link_bytes_per_s;
 }
 
 static double sum_bytes(const vt_device_model *model, const vt_op *op, bool results) {

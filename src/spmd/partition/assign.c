@@ -33,7 +33,9 @@ enum {
   KEY_REFINES,
   KEY_REVERSE,
   KEY_JOIN,
-  KEY_COUNTED
+  KEY_DEVICES,
+  KEY_LISTS,
+  KEY_ROWS
 };
 
 // What a derived thing is remembered by: pointers and small numbers.
@@ -69,57 +71,70 @@ static void **memo_at(vt_assigns *t, const memo_key *key) {
 
 // ---- assignments --------------------------------------------------------------------------------
 
-static bool ascends(int32_t count, const int32_t *ids) {
-  for (int32_t i = 1; i < count; i++)
-    if (ids[i] < ids[i - 1]) return false;
-  return true;
-}
-
-static int compare_ids(const void *a, const void *b) {
-  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-  return (x > y) - (x < y);
-}
-
-const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
-                                const int32_t *devices) {
-  int32_t tiles = 1;
-  memo_key counted; // devices that count up need not be looked at
-  key_begin(&counted, KEY_COUNTED);
-  if (!devices) {
-    key_put(&counted, (uint64_t)copies);
-    key_put_all(&counted, rank, dims);
-    void *known = vt_map_find(&t->memo, counted.words, counted.size * sizeof *counted.words);
-    if (known) return known;
-  }
-  for (int32_t d = 0; d < rank; d++) tiles *= dims[d];
-  int32_t count = tiles * copies, head = 3 + rank;
+// The interned thing of these numbers and this order; NULL where it is new.
+static void **interned_at(vt_assigns *t, int32_t count, const int32_t *numbers,
+                          const vt_order *order) {
   vt_arena scratch = {0};
-  int32_t *key = VT_NEW_ARRAY(&scratch, int32_t, head + count);
-  key[0] = KEY_ASSIGN, key[1] = rank, key[2] = copies;
-  for (int32_t d = 0; d < rank; d++) key[3 + d] = dims[d];
-  for (int32_t i = 0; i < count; i++) key[head + i] = devices ? devices[i] : i;
-  for (int32_t i = 0; devices && copies > 1 && i < tiles; i++)
-    if (!ascends(copies, key + head + i * copies))
-      qsort(key + head + i * copies, (size_t)copies, sizeof *key, compare_ids);
-  vt_assert_each(i, count, key[head + (int32_t)i] >= 0 && key[head + (int32_t)i] < count);
-  void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(head + count));
+  int32_t digits = vt_order_is_list(order) ? 0 : 2 * order->count;
+  int32_t size = count + (vt_order_is_list(order) ? order->total : digits);
+  int32_t *key = VT_NEW_ARRAY(&scratch, int32_t, size + 1);
+  memcpy(key, numbers, sizeof *key * (size_t)count);
+  for (int32_t i = 0; i < digits / 2; i++) {
+    key[count + 2 * i] = order->digits[i].size;
+    key[count + 2 * i + 1] = order->digits[i].stride;
+  }
+  if (vt_order_is_list(order)) vt_order_expand(order, key + count);
+  key[size] = order->count;
+  void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(size + 1));
+  vt_arena_free(&scratch);
+  return place;
+}
+
+static vt_order kept_order(vt_assigns *t, const vt_order *order) {
+  vt_order kept = *order;
+  if (!vt_order_is_list(order)) return kept;
+  int32_t *list = VT_NEW_ARRAY(t->arena, int32_t, order->total);
+  vt_order_expand(order, list);
+  kept.list = list;
+  return kept;
+}
+
+const vt_assign *vt_assign_ordered(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
+                                   const vt_order *devices) {
+  vt_arena scratch = {0};
+  int32_t numbers[3 + VT_MAX_RANK + 1] = {KEY_ASSIGN, rank, copies}, tiles = 1;
+  for (int32_t d = 0; d < rank; d++) {
+    numbers[3 + d] = dims[d];
+    tiles *= dims[d];
+  }
+  vt_assert(tiles * copies == devices->total);
+  vt_order order = vt_order_ascending(devices, copies, &scratch);
+  void **place = interned_at(t, 3 + rank, numbers, &order);
   if (!*place) {
     vt_assign *a = VT_NEW(t->arena, vt_assign);
-    int32_t *kept = VT_NEW_ARRAY(t->arena, int32_t, rank + count);
-    if (rank + count) memcpy(kept, key + 3, sizeof *kept * (size_t)(rank + count));
+    int32_t *kept = VT_NEW_ARRAY(t->arena, int32_t, rank);
+    if (rank) memcpy(kept, dims, sizeof *kept * (size_t)rank);
     *a = (vt_assign){.rank = rank,
-                     .device_count = count,
+                     .device_count = tiles * copies,
                      .tiles = tiles,
                      .copies = copies,
                      .only = -1,
                      .dims = kept,
-                     .devices = kept + rank};
+                     .order = kept_order(t, &order)};
     *place = a;
   }
   const vt_assign *a = *place;
   vt_arena_free(&scratch);
-  if (!devices) *memo_at(t, &counted) = (void *)(uintptr_t)a;
   return a;
+}
+
+const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
+                                const int32_t *devices) {
+  int32_t count = copies;
+  for (int32_t d = 0; d < rank; d++) count *= dims[d];
+  if (devices) vt_assert_each(i, count, devices[i] >= 0 && devices[i] < count);
+  vt_order order = devices ? vt_order_of_list(count, devices) : vt_order_counting(count);
+  return vt_assign_ordered(t, rank, dims, copies, &order);
 }
 
 static void fill_ones(int32_t count, int32_t *out) {
@@ -146,34 +161,10 @@ const vt_assign *vt_assign_only(vt_assigns *t, int32_t rank, int32_t device_coun
     vt_assign *a = VT_NEW(t->arena, vt_assign);
     int32_t *dims = VT_NEW_ARRAY(t->arena, int32_t, rank + 1);
     fill_ones(rank, dims);
-    dims[rank] = device;
-    *a = (vt_assign){rank, device_count, 1, 1, device, dims, dims + rank};
+    *a = (vt_assign){rank, device_count, 1, 1, device, dims, {.total = 0}};
     *place = a;
   }
   return *place;
-}
-
-// out[i] = in at the place that i has when the dimensions of `shape` are permuted.
-static void permute(int32_t count, const int32_t *shape, const int32_t *permutation,
-                    const int32_t *in, int32_t *out) {
-  int32_t strides[MAX_VIEW], sizes[MAX_VIEW], steps[MAX_VIEW], at[MAX_VIEW] = {0}, total = 1;
-  for (int32_t i = count; i-- > 0;) {
-    strides[i] = total;
-    total *= shape[i];
-  }
-  for (int32_t i = 0; i < count; i++) {
-    sizes[i] = shape[permutation[i]];
-    steps[i] = strides[permutation[i]];
-  }
-  for (int32_t n = 0, from = 0; n < total; n++) {
-    out[n] = in[from];
-    for (int32_t i = count; i-- > 0;) {
-      from += steps[i];
-      if (++at[i] < sizes[i]) break;
-      from -= steps[i] * sizes[i];
-      at[i] = 0;
-    }
-  }
 }
 
 const vt_assign *vt_assign_view(vt_assigns *t, const vt_assign *a, int32_t count,
@@ -190,12 +181,9 @@ const vt_assign *vt_assign_view(vt_assigns *t, const vt_assign *a, int32_t count
   void **place = memo_at(t, &key);
   if (*place) return *place;
   vt_arena scratch = {0};
-  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
-  if (permutation)
-    permute(count, shape, permutation, a->devices, devices);
-  else
-    memcpy(devices, a->devices, sizeof *devices * (size_t)a->device_count);
-  const vt_assign *out = vt_assign_make(t, rank, dims, copies, devices);
+  vt_order order = a->order;
+  if (permutation) order = vt_order_permute(&a->order, count, shape, permutation, &scratch);
+  const vt_assign *out = vt_assign_ordered(t, rank, dims, copies, &order);
   vt_arena_free(&scratch);
   vt_assert(out->device_count == a->device_count);
   *memo_at(t, &key) = (void *)(uintptr_t)out;
@@ -311,6 +299,44 @@ static int32_t size_along(const vt_assign *a, int32_t dim) {
   return dim == a->rank ? a->copies : a->dims[dim];
 }
 
+// By digits: of the place of a device, those along `dim`.
+static bool fill_by_digits(const vt_assign *a, int32_t stride, int32_t size, int32_t *out) {
+  vt_order places = vt_order_inverse(&a->order, NULL);
+  if (!vt_order_part(&places, stride) || !vt_order_part(&places, stride * size)) return false;
+  for (int32_t i = 0; i < places.count; i++) {
+    vt_digit *d = &places.digits[i];
+    d->stride = d->stride < stride || d->stride >= stride * size ? 0 : d->stride / stride;
+  }
+  vt_order_expand(&places, out);
+  return true;
+}
+
+static void fill_places(const vt_assign *a, int32_t dim, int32_t *out) {
+  int32_t strides[VT_MAX_RANK + 1], stride, size = size_along(a, dim);
+  strides_of(a, strides);
+  stride = strides[dim];
+  if (!vt_order_is_list(&a->order) && fill_by_digits(a, stride, size, out)) return;
+  vt_arena scratch = {0};
+  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
+  vt_order_expand(&a->order, devices);
+  for (int32_t i = 0; i < a->device_count; i++) out[devices[i]] = i / stride % size;
+  vt_arena_free(&scratch);
+}
+
+const int32_t *vt_assign_devices(vt_assigns *t, const vt_assign *a) {
+  vt_assert(a->only < 0);
+  if (vt_order_is_list(&a->order)) return a->order.list;
+  memo_key key;
+  key_begin(&key, KEY_DEVICES);
+  key_put_ptr(&key, a);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  int32_t *list = VT_NEW_ARRAY(t->arena, int32_t, a->device_count);
+  vt_order_expand(&a->order, list);
+  *place = list;
+  return list;
+}
+
 const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim) {
   memo_key key;
   key_begin(&key, KEY_PLACES);
@@ -318,10 +344,8 @@ const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim) 
   key_put(&key, (uint64_t)dim);
   void **place = memo_at(t, &key);
   if (*place) return *place;
-  int32_t strides[VT_MAX_RANK + 1], *out = VT_NEW_ARRAY(t->arena, int32_t, a->device_count);
-  strides_of(a, strides);
-  for (int32_t i = 0; a->only < 0 && i < a->device_count; i++)
-    out[a->devices[i]] = i / strides[dim] % size_along(a, dim);
+  int32_t *out = VT_NEW_ARRAY(t->arena, int32_t, a->device_count);
+  if (a->only < 0) fill_places(a, dim, out);
   *place = out;
   return out;
 }
@@ -334,6 +358,7 @@ const vt_assign *vt_assign_reverse(vt_assigns *t, const vt_assign *a, uint32_t m
   void **place = memo_at(t, &key);
   if (*place) return *place;
   vt_arena scratch = {0};
+  const int32_t *from_devices = vt_assign_devices(t, a);
   int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
   for (int32_t n = 0; n < a->device_count; n++) {
     int32_t from = n, stride = a->copies;
@@ -341,7 +366,7 @@ const vt_assign *vt_assign_reverse(vt_assigns *t, const vt_assign *a, uint32_t m
       int32_t at = n / stride % a->dims[d];
       if (mask >> d & 1) from += (a->dims[d] - 1 - 2 * at) * stride;
     }
-    devices[n] = a->devices[from];
+    devices[n] = from_devices[from];
   }
   const vt_assign *out = vt_assign_make(t, a->rank, a->dims, a->copies, devices);
   vt_arena_free(&scratch);
@@ -402,37 +427,59 @@ const vt_assign *vt_assign_join(vt_assigns *t, const vt_assign *a, const vt_assi
 
 // ---- groups -------------------------------------------------------------------------------------
 
-static const vt_literal *make_rows(vt_assigns *t, int32_t count, int32_t size, const int32_t *ids) {
-  vt_literal *rows = VT_NEW(t->arena, vt_literal);
-  int64_t *data = VT_NEW_ARRAY(t->arena, int64_t, (size_t)count *(size_t)size);
-  for (int32_t i = 0; i < count * size; i++) data[i] = ids[i];
-  rows->type = vt_type_make(t->arena, VT_S64, 2, (int64_t[]){count, size});
-  rows->data = data;
-  return rows;
+const vt_groups *vt_groups_of(vt_assigns *t, int32_t count, int32_t size, const vt_order *order) {
+  const int32_t numbers[2] = {KEY_GROUPS, size};
+  void **place = interned_at(t, 2, numbers, order);
+  vt_assert(order->total == count * size);
+  if (!*place) {
+    vt_groups *g = VT_NEW(t->arena, vt_groups);
+    *g = (vt_groups){count, size, kept_order(t, order)};
+    *place = g;
+  }
+  return *place;
 }
 
 const vt_groups *vt_groups_make(vt_assigns *t, int32_t count, int32_t size, const int32_t *ids) {
-  int32_t total = count * size;
-  vt_arena scratch = {0};
-  int32_t *key = VT_NEW_ARRAY(&scratch, int32_t, 2 + total);
-  key[0] = KEY_GROUPS, key[1] = size;
-  memcpy(key + 2, ids, sizeof *ids * (size_t)total);
-  void **place = vt_map_at(&t->interned, key, sizeof *key * (size_t)(2 + total));
-  if (!*place) {
-    vt_groups *g = VT_NEW(t->arena, vt_groups);
-    int32_t *kept = VT_NEW_ARRAY(t->arena, int32_t, 3 * total);
-    memcpy(kept, ids, sizeof *ids * (size_t)total);
-    for (int32_t i = 0; i < total; i++) {
-      kept[total + ids[i]] = i / size;
-      kept[2 * total + ids[i]] = i % size;
-    }
-    *g = (vt_groups){count, size, kept, kept + total, kept + 2 * (size_t)total, NULL};
-    g->rows = make_rows(t, count, size, ids);
-    *place = g;
+  vt_order order = vt_order_of_list(count * size, ids);
+  return vt_groups_of(t, count, size, &order);
+}
+
+vt_group_lists vt_groups_listed(vt_assigns *t, const vt_groups *g) {
+  memo_key key;
+  key_begin(&key, KEY_LISTS);
+  key_put_ptr(&key, g);
+  void **place = memo_at(t, &key);
+  int32_t total = g->count * g->size, *ids = *place;
+  if (!ids) {
+    *place = ids = VT_NEW_ARRAY(t->arena, int32_t, 3 * total);
+    vt_order_expand(&g->order, ids);
+    for (int32_t group = 0, n = 0; group < g->count; group++)
+      for (int32_t i = 0; i < g->size; i++, n++) {
+        ids[total + ids[n]] = group;
+        ids[2 * total + ids[n]] = i;
+      }
   }
-  const vt_groups *g = *place;
+  return (vt_group_lists){ids, ids + total, ids + 2 * (size_t)total};
+}
+
+const vt_literal *vt_groups_rows(vt_assigns *t, const vt_groups *g) {
+  memo_key key;
+  key_begin(&key, KEY_ROWS);
+  key_put_ptr(&key, g);
+  void **place = memo_at(t, &key);
+  if (*place) return *place;
+  int32_t total = g->count * g->size;
+  vt_arena scratch = {0};
+  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, total);
+  vt_order_expand(&g->order, ids);
+  vt_literal *rows = VT_NEW(t->arena, vt_literal);
+  int64_t *data = VT_NEW_ARRAY(t->arena, int64_t, total);
+  for (int32_t i = 0; i < total; i++) data[i] = ids[i];
+  rows->type = vt_type_make(t->arena, VT_S64, 2, (int64_t[]){g->count, g->size});
+  rows->data = data;
   vt_arena_free(&scratch);
-  return g;
+  *place = rows;
+  return rows;
 }
 
 const vt_groups *vt_groups_all(vt_assigns *t, int32_t device_count) {
@@ -459,12 +506,17 @@ const vt_groups *vt_groups_along(vt_assigns *t, const vt_assign *a, int32_t coun
     if (!along[d]) permutation[n++] = d;
   for (int32_t i = 0; i < count; i++) permutation[n++] = dims[i];
   vt_arena scratch = {0};
-  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
-  permute(total, shape, permutation, a->devices, ids);
-  const vt_groups *g = vt_groups_make(t, a->device_count / size, size, ids);
+  vt_order order = vt_order_permute(&a->order, total, shape, permutation, &scratch);
+  const vt_groups *g = vt_groups_of(t, a->device_count / size, size, &order);
   vt_arena_free(&scratch);
   *memo_at(t, &key) = (void *)(uintptr_t)g;
   return g;
+}
+
+// `inner` orders the places within each group of `outer`: the order of the whole.
+static vt_order order_within(const vt_groups *outer, const vt_order *inner, vt_arena *arena) {
+  vt_order each = vt_order_repeat(inner, outer->count, arena);
+  return vt_order_compose(&outer->order, &each, arena);
 }
 
 const vt_groups *vt_groups_within(vt_assigns *t, const vt_groups *outer, const vt_groups *inner) {
@@ -476,11 +528,8 @@ const vt_groups *vt_groups_within(vt_assigns *t, const vt_groups *outer, const v
   void **place = memo_at(t, &key);
   if (*place) return *place;
   vt_arena scratch = {0};
-  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, outer->count * outer->size);
-  for (int32_t g = 0; g < outer->count; g++)
-    for (int32_t i = 0; i < outer->size; i++)
-      ids[g * outer->size + i] = outer->ids[g * outer->size + inner->ids[i]];
-  const vt_groups *out = vt_groups_make(t, outer->count * inner->count, inner->size, ids);
+  vt_order order = order_within(outer, &inner->order, &scratch);
+  const vt_groups *out = vt_groups_of(t, outer->count * inner->count, inner->size, &order);
   vt_arena_free(&scratch);
   *memo_at(t, &key) = (void *)(uintptr_t)out;
   return out;
@@ -488,24 +537,31 @@ const vt_groups *vt_groups_within(vt_assigns *t, const vt_groups *outer, const v
 
 // ---- taking assignments apart -------------------------------------------------------------------
 
+static bool is_among(int32_t dim, int32_t count, const int32_t *dims) {
+  for (int32_t i = 0; i < count; i++)
+    if (dims[i] == dim) return true;
+  return false;
+}
+
+// Dimensions fall into the tiles that count the groups and those that stay within each.
 static const vt_groups *groups_on(vt_assigns *t, const vt_assign *a, const vt_grouping *g,
-                                  const int32_t *shards) {
-  int32_t strides[VT_MAX_RANK + 1], groups = 1;
-  strides_of(a, strides);
-  for (int32_t i = 0; i < g->count; i++) groups *= g->sizes[i];
-  int32_t size = a->device_count / groups;
-  vt_arena scratch = {0};
-  int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, a->device_count);
-  int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, groups);
-  for (int32_t n = 0; n < a->device_count; n++) {
-    int32_t group = 0;
-    for (int32_t i = 0; i < g->count; i++) {
-      int32_t dim = g->dims[i], at = n / strides[dim] % size_along(a, dim);
-      group = group * g->sizes[i] + at / (shards ? shards[i] : 1);
-    }
-    ids[group * size + filled[group]++] = a->devices[n];
+                                  const int32_t *inner) {
+  int32_t shape[MAX_VIEW], permutation[MAX_VIEW], sizes[VT_MAX_RANK + 1], groups = 1, n = 0;
+  for (int32_t d = 0; d <= a->rank; d++) sizes[d] = 1;
+  for (int32_t i = 0; i < g->count; i++) {
+    permutation[n++] = 2 * g->dims[i];
+    sizes[g->dims[i]] = g->sizes[i];
+    groups *= g->sizes[i];
   }
-  const vt_groups *out = vt_groups_make(t, groups, size, ids);
+  for (int32_t d = 0; d <= a->rank; d++) {
+    shape[2 * d] = sizes[d];
+    shape[2 * d + 1] = inner[d];
+    if (!is_among(d, g->count, g->dims)) permutation[n++] = 2 * d; // of size 1
+    permutation[n++] = 2 * d + 1;
+  }
+  vt_arena scratch = {0};
+  vt_order order = vt_order_permute(&a->order, n, shape, permutation, &scratch);
+  const vt_groups *out = vt_groups_of(t, groups, a->device_count / groups, &order);
   vt_arena_free(&scratch);
   return out;
 }
@@ -531,10 +587,34 @@ vt_grouping vt_group_on(vt_assigns *t, const vt_assign *a, int32_t count, const 
     g->sizes[i] = size_along(a, dims[i]) / kept;
     inner[dims[i]] = kept;
   }
-  g->groups = groups_on(t, a, g, shards);
+  g->groups = groups_on(t, a, g, inner);
   g->inner = vt_assign_make(t, a->rank, inner, inner[a->rank], NULL);
   *memo_at(t, &key) = g;
   return *g;
+}
+
+// First all groups, in each the inner tiles; then the groups' tiles before the inner ones of their
+// dimensions.
+static const vt_assign *ungroup(vt_assigns *t, const vt_grouping *g) {
+  const vt_assign *inner = g->inner;
+  int32_t shape[MAX_VIEW], permutation[MAX_VIEW], dims[VT_MAX_RANK + 1], n = 0;
+  full_shape(inner, dims);
+  for (int32_t i = 0; i < g->count; i++) shape[i] = g->sizes[i];
+  for (int32_t d = 0; d <= inner->rank; d++) shape[g->count + d] = dims[d];
+  for (int32_t d = 0; d <= inner->rank; d++) {
+    for (int32_t i = 0; i < g->count; i++) {
+      if (g->dims[i] != d) continue;
+      permutation[n++] = i;
+      dims[d] *= g->sizes[i];
+    }
+    permutation[n++] = g->count + d;
+  }
+  vt_arena scratch = {0};
+  vt_order order = order_within(g->groups, &inner->order, &scratch);
+  order = vt_order_permute(&order, n, shape, permutation, &scratch);
+  const vt_assign *out = vt_assign_ordered(t, inner->rank, dims, dims[inner->rank], &order);
+  vt_arena_free(&scratch);
+  return out;
 }
 
 const vt_assign *vt_ungroup(vt_assigns *t, const vt_grouping *g) {
@@ -546,67 +626,88 @@ const vt_assign *vt_ungroup(vt_assigns *t, const vt_grouping *g) {
   key_put_all(&key, g->count, g->sizes);
   void **place = memo_at(t, &key);
   if (*place) return *place;
-  const vt_assign *inner = g->inner;
-  int32_t shape[VT_MAX_RANK + 1], strides[VT_MAX_RANK + 1], inner_strides[VT_MAX_RANK + 1];
-  int32_t rank = inner->rank, total = g->groups->count * g->groups->size;
-  full_shape(inner, shape);
-  strides_of(inner, inner_strides);
-  for (int32_t i = 0; i < g->count; i++) shape[g->dims[i]] *= g->sizes[i];
-  for (int32_t d = rank + 1, stride = 1; d-- > 0; stride *= shape[d]) strides[d] = stride;
-  vt_arena scratch = {0};
-  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, total);
-  for (int32_t n = 0; n < total; n++) {
-    int32_t group = 0, at = 0;
-    for (int32_t i = 0; i < g->count; i++) {
-      int32_t d = g->dims[i];
-      group = group * g->sizes[i] + n / strides[d] % shape[d] / size_along(inner, d);
-    }
-    for (int32_t d = 0; d <= rank; d++)
-      at += n / strides[d] % shape[d] % size_along(inner, d) * inner_strides[d];
-    devices[n] = g->groups->ids[group * g->groups->size + inner->devices[at]];
-  }
-  const vt_assign *out = vt_assign_make(t, rank, shape, shape[rank], devices);
-  vt_arena_free(&scratch);
+  const vt_assign *out = ungroup(t, g);
   *memo_at(t, &key) = (void *)(uintptr_t)out;
   return out;
 }
 
 // The group of `reference` that has just the devices of group `index`, -1 = none.
-static int32_t same_group(const vt_groups *groups, int32_t index, const vt_groups *reference) {
-  const int32_t *ids = groups->ids + index * groups->size;
-  for (int32_t i = 1; i < groups->size; i++)
-    if (reference->group_of[ids[i]] != reference->group_of[ids[0]]) return -1;
-  return reference->group_of[ids[0]];
+static int32_t same_group(const int32_t *ids, int32_t size, vt_group_lists reference) {
+  for (int32_t i = 1; i < size; i++)
+    if (reference.group_of[ids[i]] != reference.group_of[ids[0]]) return -1;
+  return reference.group_of[ids[0]];
 }
 
 // Whether the groups have the same devices; with `alike`, the devices of every group are also in
 // the same order with respect to the other's.
-static bool groups_match(const vt_groups *groups, const vt_groups *reference, bool any_order,
-                         bool alike) {
+static bool groups_match(const vt_groups *groups, const int32_t *ids, vt_group_lists reference,
+                         bool any_order, bool alike) {
   for (int32_t g = 0; g < groups->count; g++) {
-    int32_t other = same_group(groups, g, reference);
+    int32_t other = same_group(ids + g * groups->size, groups->size, reference);
     if (other < 0 || (!any_order && other != g)) return false;
     for (int32_t i = 0; alike && i < groups->size; i++)
-      if (reference->place_of[groups->ids[g * groups->size + i]] !=
-          reference->place_of[groups->ids[i]])
-        return false;
+      if (reference.place_of[ids[g * groups->size + i]] != reference.place_of[ids[i]]) return false;
   }
   return true;
 }
 
-// The inner assignment with devices renamed from their places in `groups` to those in `reference`.
-static const vt_assign *rename_inner(vt_assigns *t, const vt_assign *inner, const vt_groups *groups,
-                                     const vt_groups *reference) {
-  if (inner->only >= 0)
-    return vt_assign_only(t, inner->rank, inner->device_count,
-                          reference->place_of[groups->ids[inner->only]]);
+// The inner assignment with devices renamed from their places in the groups to those that `places`
+// has for them.
+static const vt_assign *rename_inner(vt_assigns *t, const vt_assign *inner,
+                                     const vt_order *places) {
   vt_arena scratch = {0};
-  int32_t *devices = VT_NEW_ARRAY(&scratch, int32_t, inner->device_count);
-  for (int32_t i = 0; i < inner->device_count; i++)
-    devices[i] = reference->place_of[groups->ids[inner->devices[i]]];
-  const vt_assign *out = vt_assign_make(t, inner->rank, inner->dims, inner->copies, devices);
+  const vt_assign *out;
+  if (inner->only >= 0) {
+    int32_t *list = VT_NEW_ARRAY(&scratch, int32_t, places->total);
+    vt_order_expand(places, list);
+    out = vt_assign_only(t, inner->rank, inner->device_count, list[inner->only]);
+  } else {
+    vt_order order = vt_order_compose(places, &inner->order, &scratch);
+    out = vt_assign_ordered(t, inner->rank, inner->dims, inner->copies, &order);
+  }
   vt_arena_free(&scratch);
   return out;
+}
+
+static void look_at_groups(vt_assigns *t, const vt_grouping *g, const vt_groups *reference,
+                           bool any_order, alignment *out) {
+  const vt_groups *groups = g->groups;
+  const int32_t *ids = vt_groups_listed(t, groups).ids;
+  vt_group_lists other = vt_groups_listed(t, reference);
+  vt_arena scratch = {0};
+  out->match = groups_match(groups, ids, other, any_order, false);
+  out->alike = out->match && groups_match(groups, ids, other, any_order, true);
+  int32_t *places = VT_NEW_ARRAY(&scratch, int32_t, groups->size);
+  for (int32_t i = 0; i < groups->size; i++) places[i] = other.place_of[ids[i]];
+  if (out->match) {
+    vt_order order = vt_order_of_list(groups->size, places);
+    out->inner = rename_inner(t, g->inner, &order);
+  }
+  vt_arena_free(&scratch);
+}
+
+// By digits: those within a group stay within one, and are the places there. false: not possible
+static bool match_by_digits(vt_assigns *t, const vt_grouping *g, const vt_groups *reference,
+                            bool any_order, alignment *out) {
+  int32_t size = reference->size;
+  if (vt_order_is_list(&g->groups->order) || vt_order_is_list(&reference->order)) return false;
+  vt_order places = vt_order_inverse(&reference->order, NULL);
+  if (!vt_order_composed(&places, &g->groups->order, &places)) return false;
+  int32_t within = vt_order_cut(&places, size);
+  if (within < 0 || !vt_order_part(&places, size)) return false;
+  within = vt_order_cut(&places, size);
+  out->match = true;
+  for (int32_t i = places.count - within; i < places.count; i++)
+    out->match = out->match && places.digits[i].stride < size;
+  vt_order inner = vt_order_last(&places, within, size);
+  vt_order outer = places;
+  outer.count -= within;
+  vt_order_merge(&outer);
+  if (!any_order && outer.count) // the groups count up
+    out->match = out->match && outer.count == 1 && outer.digits[0].stride == size;
+  out->alike = out->match;
+  if (out->match) out->inner = rename_inner(t, g->inner, &inner);
+  return true;
 }
 
 static const alignment *alignment_of(vt_assigns *t, const vt_grouping *g,
@@ -621,9 +722,8 @@ static const alignment *alignment_of(vt_assigns *t, const vt_grouping *g,
   void **place = memo_at(t, &key);
   if (*place) return *place;
   alignment *a = VT_NEW(t->arena, alignment);
-  a->match = groups_match(g->groups, reference, any_order, false);
-  a->alike = a->match && groups_match(g->groups, reference, any_order, true);
-  if (a->match) a->inner = rename_inner(t, g->inner, g->groups, reference);
+  if (!match_by_digits(t, g, reference, any_order, a))
+    look_at_groups(t, g, reference, any_order, a);
   *memo_at(t, &key) = a;
   return a;
 }
@@ -650,11 +750,12 @@ typedef struct matching_dims {
 
 static void find_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *groups,
                             matching_dims *out) {
+  const int32_t *ids = vt_groups_listed(t, groups).ids;
   int32_t tiles = 1;
   for (int32_t d = 0; d <= a->rank; d++) {
     const int32_t *places = vt_assign_places(t, a, d);
     if (size_along(a, d) == 1) continue;
-    if (groups->size > 1 && places[groups->ids[0]] != places[groups->ids[1]]) continue;
+    if (groups->size > 1 && places[ids[0]] != places[ids[1]]) continue;
     out->dims[out->count++] = d;
     tiles *= size_along(a, d);
   }
@@ -662,7 +763,7 @@ static void find_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *
   for (int32_t i = 0; i < out->count; i++) {
     const int32_t *places = vt_assign_places(t, a, out->dims[i]);
     for (int32_t n = 0; n < groups->count * groups->size; n++)
-      if (places[groups->ids[n]] != places[groups->ids[n - n % groups->size]]) return;
+      if (places[ids[n]] != places[ids[n - n % groups->size]]) return;
   }
   out->found = true;
 }
@@ -689,9 +790,10 @@ bool vt_group_dims(vt_assigns *t, const vt_assign *a, const vt_groups *groups, i
 }
 
 // The tile that each device holds, row-major.
-static int32_t *tile_numbers(const vt_assign *a, vt_arena *arena) {
+static int32_t *tile_numbers(vt_assigns *t, const vt_assign *a, vt_arena *arena) {
+  const int32_t *devices = vt_assign_devices(t, a);
   int32_t *out = VT_NEW_ARRAY(arena, int32_t, a->device_count);
-  for (int32_t i = 0; i < a->device_count; i++) out[a->devices[i]] = i / a->copies;
+  for (int32_t i = 0; i < a->device_count; i++) out[devices[i]] = i / a->copies;
   return out;
 }
 
@@ -713,6 +815,40 @@ static const vt_assign *inner_of_group(vt_assigns *t, const vt_assign *a, const 
   return out;
 }
 
+static void look_at_copies(vt_assigns *t, const vt_assign *a, const vt_groups *groups,
+                           alignment *found) {
+  const int32_t *ids = vt_groups_listed(t, groups).ids;
+  vt_arena scratch = {0};
+  const int32_t *tile_of = tile_numbers(t, a, &scratch);
+  found->match = true;
+  for (int32_t g = 0; g < groups->count && found->match; g++) {
+    const vt_assign *inner = inner_of_group(t, a, ids + g * groups->size, groups->size, tile_of);
+    if (!g) found->inner = inner;
+    found->match = inner && inner == found->inner;
+  }
+  vt_arena_free(&scratch);
+}
+
+// By digits: those that count the groups count copies, so each group has every tile. In a group,
+// the tiles come first and then those that hold the same. false: not possible
+static bool copies_by_digits(vt_assigns *t, const vt_assign *a, const vt_groups *groups,
+                             alignment *out) {
+  if (vt_order_is_list(&a->order) || vt_order_is_list(&groups->order)) return false;
+  vt_order places = vt_order_inverse(&a->order, NULL);
+  if (!vt_order_composed(&places, &groups->order, &places)) return false;
+  int32_t within = vt_order_cut(&places, groups->size);
+  if (within < 0 || !vt_order_part(&places, a->copies)) return false;
+  within = vt_order_cut(&places, groups->size);
+  out->match = true;
+  for (int32_t i = 0; i < places.count - within; i++)
+    out->match = out->match && places.digits[i].stride < a->copies;
+  if (!out->match) return true;
+  vt_order inner = vt_order_last(&places, within, groups->size);
+  inner = vt_order_inverse(&inner, NULL);
+  out->inner = vt_assign_ordered(t, a->rank, a->dims, groups->size / a->tiles, &inner);
+  return true;
+}
+
 bool vt_group_copies(vt_assigns *t, const vt_assign *a, const vt_groups *groups, vt_grouping *out) {
   if (a->only >= 0 || a->copies % groups->count) return false;
   *out = (vt_grouping){.groups = groups, .count = 1, .dims = {a->rank}, .sizes = {groups->count}};
@@ -723,16 +859,7 @@ bool vt_group_copies(vt_assigns *t, const vt_assign *a, const vt_groups *groups,
   const alignment *known = *memo_at(t, &key);
   if (!known) {
     alignment *found = VT_NEW(t->arena, alignment);
-    vt_arena scratch = {0};
-    const int32_t *tile_of = tile_numbers(a, &scratch);
-    found->match = true;
-    for (int32_t g = 0; g < groups->count && found->match; g++) {
-      const vt_assign *inner =
-          inner_of_group(t, a, groups->ids + g * groups->size, groups->size, tile_of);
-      if (!g) found->inner = inner;
-      found->match = inner && inner == found->inner;
-    }
-    vt_arena_free(&scratch);
+    if (!copies_by_digits(t, a, groups, found)) look_at_copies(t, a, groups, found);
     *memo_at(t, &key) = found;
     known = found;
   }

@@ -7,13 +7,15 @@
 //
 // Assignments and groups are interned: two are equal exactly when their pointers are. What is
 // derived from them is remembered by pointer, so a program pays once for each distinct assignment,
-// however many devices it has. A device here is a position in the group that is being partitioned,
-// 0 .. device_count - 1: the whole machine, or one of several equal parts of it (vt_groups).
+// and their devices are orders (order.h), so that it hardly ever pays for each device.
+// A device here is a position in the group that is being partitioned, 0 .. device_count - 1: the
+// whole machine, or one of several equal parts of it (vt_groups).
 #ifndef VT_SPMD_ASSIGN_H
 #define VT_SPMD_ASSIGN_H
 
 #include "base/map.h"
 #include "ir/sharding.h"
+#include "spmd/partition/order.h"
 
 typedef struct vt_assign {
   int32_t rank;         // dimensions of the array
@@ -22,18 +24,21 @@ typedef struct vt_assign {
   int32_t copies;       // devices that hold the same tile
   int32_t only;         // the one device that holds the array, -1 = all of them hold a tile
   const int32_t *dims;  // tiles along each dimension
-  const int32_t
-      *devices; // row-major over dims and copies; the holders of a tile in ascending order
+  vt_order order;       // row-major over dims and copies, the holders of a tile ascending
 } vt_assign;
 
 // Equal parts of the devices, in the order in which collectives take them.
 typedef struct vt_groups {
   int32_t count, size;
+  vt_order order; // [count][size]
+} vt_groups;
+
+// The same device by device.
+typedef struct vt_group_lists {
   const int32_t *ids;      // [count][size]
   const int32_t *group_of; // by device
   const int32_t *place_of; // by device: its place in its group
-  const vt_literal *rows;  // the same as a replica_groups attribute
-} vt_groups;
+} vt_group_lists;
 
 typedef struct vt_assigns {
   vt_arena *arena; // of the module: group lists become attributes
@@ -47,6 +52,8 @@ void vt_assigns_free(vt_assigns *t);
 // copies.
 const vt_assign *vt_assign_make(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
                                 const int32_t *devices);
+const vt_assign *vt_assign_ordered(vt_assigns *t, int32_t rank, const int32_t *dims, int32_t copies,
+                                   const vt_order *order);
 // Every device holds the whole array; one device does.
 const vt_assign *vt_assign_whole(vt_assigns *t, int32_t rank, int32_t device_count);
 const vt_assign *vt_assign_only(vt_assigns *t, int32_t rank, int32_t device_count, int32_t device);
@@ -93,11 +100,16 @@ const vt_assign *vt_assign_reverse(vt_assigns *t, const vt_assign *a, uint32_t m
 const vt_assign *vt_assign_join(vt_assigns *t, const vt_assign *a, const vt_assign *by);
 // The tile along `dim` that each device holds.
 const int32_t *vt_assign_places(vt_assigns *t, const vt_assign *a, int32_t dim);
+// The devices as a list.
+const int32_t *vt_assign_devices(vt_assigns *t, const vt_assign *a);
 
 // ---- groups -------------------------------------------------------------------------------------
 
 const vt_groups *vt_groups_make(vt_assigns *t, int32_t count, int32_t size, const int32_t *ids);
-const vt_groups *vt_groups_all(vt_assigns *t, int32_t device_count); // one group of all
+const vt_groups *vt_groups_of(vt_assigns *t, int32_t count, int32_t size, const vt_order *order);
+vt_group_lists vt_groups_listed(vt_assigns *t, const vt_groups *groups);
+const vt_literal *vt_groups_rows(vt_assigns *t, const vt_groups *groups); // as replica_groups
+const vt_groups *vt_groups_all(vt_assigns *t, int32_t device_count);      // one group of all
 // Devices that differ only along the dimensions `dims` (index a->rank: the copies), in row-major
 // order of these.
 const vt_groups *vt_groups_along(vt_assigns *t, const vt_assign *a, int32_t count,

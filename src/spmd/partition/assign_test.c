@@ -33,13 +33,13 @@ static void derived_ones(void **state) {
   const vt_assign *turned = vt_assign_transpose(&t, a, (int32_t[]){1, 0});
   const int32_t by_column[] = {0, 2, 4, 6, 1, 3, 5, 7};
   assert_int_equal(turned->dims[0], 2);
-  assert_memory_equal(turned->devices, by_column, sizeof by_column);
+  assert_memory_equal(vt_assign_devices(&t, turned), by_column, sizeof by_column);
   assert_ptr_equal(vt_assign_transpose(&t, turned, (int32_t[]){1, 0}), a);
   assert_ptr_equal(vt_assign_merge(&t, vt_assign_split(&t, grid(8, 1, 1), 0, 2), 0), grid(8, 1, 1));
   const vt_assign *moved = vt_assign_move(&t, a, 0, 1); // tiles of 1, cut by those of 0
   assert_int_equal(moved->dims[0], 1);
   assert_int_equal(moved->dims[1], 8);
-  assert_memory_equal(moved->devices, by_column, sizeof by_column);
+  assert_memory_equal(vt_assign_devices(&t, moved), by_column, sizeof by_column);
   assert_int_equal(vt_assign_replicate(&t, a, 1)->copies, 4);
 }
 
@@ -49,7 +49,7 @@ static void groups_come_apart_and_together(void **state) {
   const int32_t second = 1;
   vt_grouping g = vt_group_on(&t, a, 1, &second, NULL);
   assert_int_equal(g.groups->count, 4);
-  assert_int_equal(g.groups->ids[2], 2); // the second group: devices 2 and 3
+  assert_int_equal(vt_groups_listed(&t, g.groups).ids[2], 2); // the second group: devices 2 and 3
   assert_ptr_equal(vt_ungroup(&t, &g), a);
   int32_t count, dims[VT_MAX_RANK + 1];
   assert_true(vt_group_dims(&t, a, g.groups, &count, dims));

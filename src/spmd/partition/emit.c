@@ -349,13 +349,14 @@ typedef struct lookup_table {
 // numbers[place], for all devices.
 static const lookup_table *make_table(vt_parter *p, const int64_t *numbers) {
   const vt_groups *g = p->groups;
+  const int32_t *place_of = vt_groups_listed(&p->assigns, g).place_of;
   int32_t total = g->count * g->size;
   vt_arena scratch = {0};
   lookup_table *out = VT_NEW(&p->module->arena, lookup_table);
   int32_t *data = VT_NEW_ARRAY(&scratch, int32_t, total);
   out->constant = out->identity = true;
   for (int32_t d = 0; d < total; d++) {
-    data[d] = (int32_t)numbers[g->place_of[d]];
+    data[d] = (int32_t)numbers[place_of[d]];
     out->constant = out->constant && data[d] == numbers[0];
     out->identity = out->identity && data[d] == d;
   }
@@ -494,7 +495,7 @@ static const vt_literal *of_partitions(vt_parter *p, const vt_literal *rows) {
 
 static void set_groups(vt_parter *p, vt_op *op, const vt_groups *groups) {
   const vt_groups *all = vt_groups_within(&p->assigns, p->groups, groups);
-  const vt_literal *rows = all->rows;
+  const vt_literal *rows = vt_groups_rows(&p->assigns, all);
   if (op->code == VT_OP_ALL_TO_ALL) rows = of_partitions(p, rows);
   vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_REPLICA_GROUPS, .count = 1, .literal = rows});
   vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, 1);
@@ -528,13 +529,14 @@ vt_value *vt_emit_all_to_all(vt_parter *p, vt_value *a, int32_t split, int32_t c
 static const vt_literal *make_pairs(vt_parter *p, int32_t count, const int32_t *sources,
                                     const int32_t *targets) {
   const vt_groups *g = p->groups;
+  const int32_t *ids = vt_groups_listed(&p->assigns, g).ids;
   vt_literal *literal = VT_NEW(&p->module->arena, vt_literal);
   int64_t *pairs = VT_NEW_ARRAY(&p->module->arena, int64_t, 2 * (size_t)(g->count * count) + 2);
   size_t n = 0;
   for (int32_t group = 0; group < g->count; group++)
     for (int32_t i = 0; i < count; i++) {
-      pairs[n++] = g->ids[group * g->size + sources[i]];
-      pairs[n++] = g->ids[group * g->size + targets[i]];
+      pairs[n++] = ids[group * g->size + sources[i]];
+      pairs[n++] = ids[group * g->size + targets[i]];
     }
   literal->type = vt_type_of_dims(p, VT_S64, 2, (int64_t[]){g->count * count, 2});
   literal->data = pairs;
@@ -552,7 +554,8 @@ vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, cons
   const void *key[3] = {p->groups, from, to};
   const vt_literal *pairs = vt_map_find(&p->pairs, key, sizeof key);
   if (!pairs) {
-    pairs = make_pairs(p, from->device_count, from->devices, to->devices);
+    pairs = make_pairs(p, from->device_count, vt_assign_devices(&p->assigns, from),
+                       vt_assign_devices(&p->assigns, to));
     *vt_map_at(&p->pairs, key, sizeof key) = (void *)(uintptr_t)pairs;
   }
   return emit_permute(p, a, pairs);
@@ -560,6 +563,7 @@ vt_value *vt_emit_permute(vt_parter *p, vt_value *a, const vt_assign *from, cons
 
 static const vt_literal *pairs_of_tiles(vt_parter *p, const vt_assign *assign, int32_t dim,
                                         const int32_t *source) {
+  const int32_t *devices = vt_assign_devices(&p->assigns, assign);
   int32_t stride = assign->copies, count = 0;
   for (int32_t d = assign->rank; d-- > dim + 1;) stride *= assign->dims[d];
   vt_arena scratch = {0};
@@ -568,8 +572,8 @@ static const vt_literal *pairs_of_tiles(vt_parter *p, const vt_assign *assign, i
   for (int32_t n = 0; n < p->device_count; n++) {
     int32_t tile = n / stride % assign->dims[dim];
     if (source[tile] < 0) continue;
-    sources[count] = assign->devices[n + (source[tile] - tile) * stride];
-    targets[count++] = assign->devices[n];
+    sources[count] = devices[n + (source[tile] - tile) * stride];
+    targets[count++] = devices[n];
   }
   const vt_literal *pairs = make_pairs(p, count, sources, targets);
   vt_arena_free(&scratch);

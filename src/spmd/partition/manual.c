@@ -51,18 +51,19 @@ static const vt_groups *manual_groups(vt_parter *p, const vt_mesh *mesh, const v
   for (uint32_t a = 0; a < mesh->axis_count; a++)
     if (has_axis(axes, mesh->axes[a].name)) count *= (int32_t)mesh->axes[a].size;
   int32_t size = p->device_count / count;
+  vt_group_lists now = vt_groups_listed(&p->assigns, p->groups);
   vt_arena scratch = {0};
   int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
   int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, count);
   for (int64_t place = 0; place < vt_mesh_size(mesh); place++) {
     int64_t device = mesh->device_count ? mesh->device_ids[place] : place, group = 0;
-    if (p->groups->group_of[device]) continue;
+    if (now.group_of[device]) continue;
     for (uint32_t a = 0; a < mesh->axis_count; a++) {
       vt_axis_ref ref = {a, 1, mesh->axes[a].size};
       if (has_axis(axes, mesh->axes[a].name))
         group = group * ref.size + vt_mesh_coordinate(mesh, place, ref, NULL);
     }
-    ids[group * size + filled[group]++] = p->groups->place_of[device];
+    ids[group * size + filled[group]++] = now.place_of[device];
   }
   const vt_groups *out = vt_groups_make(&p->assigns, count, size, ids);
   vt_arena_free(&scratch);

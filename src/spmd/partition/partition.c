@@ -37,9 +37,10 @@ static bool cuts(const vt_sharding *s) {
 }
 
 // The tile of each place of the current group, and how many there are.
-static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t *out_dims,
+static int32_t tiles_of_places(vt_parter *p, const vt_sharding *s, int32_t *out_dims,
                                int32_t *out_tile) {
   const vt_mesh *mesh = s->mesh;
+  vt_group_lists now = vt_groups_listed(&p->assigns, p->groups);
   int32_t tiles = 1;
   for (int32_t d = 0; d < s->rank; d++) {
     out_dims[d] = 1;
@@ -51,19 +52,92 @@ static int32_t tiles_of_places(const vt_parter *p, const vt_sharding *s, int32_t
   int64_t size = vt_mesh_size(mesh);
   for (int64_t place = 0; place < size; place++) {
     int64_t device = mesh->device_count ? mesh->device_ids[place] : place, tile = 0;
-    if (p->groups->group_of[device]) continue; // all groups look alike
+    if (now.group_of[device]) continue; // all groups look alike
     for (int32_t d = 0; d < s->rank; d++)
       for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
         vt_axis_ref ref = s->dims[d].axes[a];
         if (!vt_axis_is_manual(p, mesh, ref.axis))
           tile = tile * ref.size + vt_mesh_coordinate(mesh, place, ref, NULL);
       }
-    out_tile[p->groups->place_of[device]] = (int32_t)tile;
+    out_tile[now.place_of[device]] = (int32_t)tile;
   }
   return tiles;
 }
 
+// The device at each place of the mesh.
+static vt_order order_of_mesh(vt_parter *p, const vt_mesh *mesh) {
+  int32_t size = (int32_t)vt_mesh_size(mesh);
+  if (p->mesh == mesh) return p->mesh_order;
+  p->mesh = mesh;
+  if (!mesh->device_count) return p->mesh_order = vt_order_counting(size);
+  int32_t *ids = VT_NEW_ARRAY(&p->module->arena, int32_t, size);
+  for (int32_t i = 0; i < size; i++) ids[i] = (int32_t)mesh->device_ids[i];
+  return p->mesh_order = vt_order_of_list(size, ids);
+}
+
+typedef struct cut_mesh {
+  vt_order at; // by place of the mesh: group, and place in it
+  bool taken[VT_MAX_DIGITS];
+  vt_order out; // tiles, then what holds the same
+} cut_mesh;
+
+static bool cut_at(vt_order *at, const vt_mesh *mesh, vt_axis_ref ref) {
+  int64_t below;
+  vt_mesh_coordinate(mesh, 0, ref, &below);
+  return vt_order_cut(at, (int32_t)below) >= 0 &&
+         vt_order_cut(at, (int32_t)(below * ref.size)) >= 0;
+}
+
+// The digits of a part of an axis. false: they count groups, or are taken
+static bool take(cut_mesh *c, const vt_mesh *mesh, vt_axis_ref ref, int32_t device_count) {
+  int64_t below;
+  vt_mesh_coordinate(mesh, 0, ref, &below);
+  int32_t last = vt_order_cut(&c->at, (int32_t)below);
+  for (int32_t k = vt_order_cut(&c->at, (int32_t)(below * ref.size)); k > last; k--) {
+    int32_t i = c->at.count - k;
+    if (c->taken[i] || c->at.digits[i].stride >= device_count) return false;
+    c->taken[i] = true;
+    c->out.digits[c->out.count++] = c->at.digits[i];
+  }
+  return true;
+}
+
+// NULL: that takes a look at each device
+static const vt_assign *assign_by_digits(vt_parter *p, const vt_sharding *s) {
+  const vt_mesh *mesh = s->mesh;
+  cut_mesh c = {.out = {.total = p->device_count}};
+  vt_order places = order_of_mesh(p, mesh), groups = p->groups->order;
+  int32_t dims[VT_MAX_RANK], tiles = 1, total = 1;
+  if (vt_order_is_list(&places) || vt_order_is_list(&groups) || places.total != groups.total)
+    return NULL;
+  groups = vt_order_inverse(&groups, NULL);
+  if (!vt_order_composed(&groups, &places, &c.at) || !vt_order_part(&c.at, p->device_count))
+    return NULL;
+  for (int32_t d = 0; d < s->rank; d++)
+    for (uint32_t a = 0; a < s->dims[d].axis_count; a++)
+      if (!cut_at(&c.at, mesh, s->dims[d].axes[a])) return NULL;
+  for (int32_t d = 0; d < s->rank; d++) {
+    dims[d] = 1;
+    for (uint32_t a = 0; a < s->dims[d].axis_count; a++) {
+      vt_axis_ref ref = s->dims[d].axes[a];
+      if (vt_axis_is_manual(p, mesh, ref.axis)) continue;
+      if (!take(&c, mesh, ref, p->device_count)) return NULL;
+      dims[d] *= (int32_t)ref.size;
+    }
+    tiles *= dims[d];
+  }
+  for (int32_t i = 0; i < c.at.count; i++)
+    if (!c.taken[i] && c.at.digits[i].stride < p->device_count)
+      c.out.digits[c.out.count++] = c.at.digits[i];
+  for (int32_t i = 0; i < c.out.count; i++) total *= c.out.digits[i].size;
+  if (total != p->device_count) return NULL;
+  vt_order_merge(&c.out);
+  return vt_assign_ordered(&p->assigns, s->rank, dims, p->device_count / tiles, &c.out);
+}
+
 static const vt_assign *assign_of_mesh(vt_parter *p, const vt_sharding *s) {
+  const vt_assign *counted = assign_by_digits(p, s);
+  if (counted) return counted;
   vt_arena scratch = {0};
   int32_t dims[VT_MAX_RANK], *tile_of = VT_NEW_ARRAY(&scratch, int32_t, p->device_count);
   int32_t tiles = tiles_of_places(p, s, dims, tile_of);
@@ -82,8 +156,9 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
   if (!sharding || (!sharding->mesh->axis_count && !vt_sharding_is_maximal(sharding)))
     return vt_assign_whole(&p->assigns, rank, p->device_count);
   if (vt_sharding_is_maximal(sharding))
-    return vt_assign_only(&p->assigns, rank, p->device_count,
-                          p->groups->place_of[sharding->mesh->device_ids[0]]);
+    return vt_assign_only(
+        &p->assigns, rank, p->device_count,
+        vt_groups_listed(&p->assigns, p->groups).place_of[sharding->mesh->device_ids[0]]);
   if (!cuts(sharding)) return vt_assign_whole(&p->assigns, sharding->rank, p->device_count);
   // Equal shardings of different values are the same one here.
   p->key.size = 0;

@@ -94,13 +94,15 @@ typedef struct vt_parter {
   vt_map partials; // value of the annotated program -> vt_sharding *, if devices hold partials
   vt_map sums;     // value of the annotated program with partials -> vt_part *, combined
   VT_ARRAY(vt_reshards_of) reshards; // of a local value: the entry at its id, if that is of it
-  vt_map offsets;         // (function, groups, assignment, what) -> where this device is, a value
-  vt_map pairs;           // (groups, assignments or tiles) -> pairs of devices that trade
-  vt_map manuals;         // (groups, axes around, mesh, axes) -> the state in a manual computation
-  vt_map repeats;         // local value -> dimensions along which it repeats
-  vt_map windowed;        // (part, target, windows, pad, groups) -> vt_windowed *
-  vt_map factors;         // (mesh, part of an axis) -> where each device is along it
-  vt_map shardings;       // axes, mesh, groups -> assignment
+  vt_map offsets;      // (function, groups, assignment, what) -> where this device is, a value
+  vt_map pairs;        // (groups, assignments or tiles) -> pairs of devices that trade
+  vt_map manuals;      // (groups, axes around, mesh, axes) -> the state in a manual computation
+  vt_map repeats;      // local value -> dimensions along which it repeats
+  vt_map windowed;     // (part, target, windows, pad, groups) -> vt_windowed *
+  vt_map factors;      // (mesh, part of an axis) -> where each device is along it
+  vt_map shardings;    // axes, mesh, groups -> assignment
+  const vt_mesh *mesh; // that was asked for last, and its devices
+  vt_order mesh_order;
   vt_map literals;        // tables of one number per device, by contents
   vt_map bodies;          // elementwise function, assignment -> the function on a device's tiles
   vt_map numbers;         // op -> the first equal one; equal ops are emitted once

@@ -231,12 +231,13 @@ uint32_t vt_terms_of(vt_parter *p, const vt_value *local) {
 
 // The factors along which each group has all devices.
 static uint32_t factors_within(vt_parter *p, const vt_terms *t, const vt_groups *groups) {
+  const int32_t *group_of = vt_groups_listed(&p->assigns, groups).group_of;
   uint32_t mask = 0;
   for (uint32_t i = 0; i < t->count; i++) {
     const int32_t *next = factor_at(p, t, i)->next;
     bool within = true;
     for (int32_t d = 0; d < groups->count * groups->size && within; d++)
-      within = groups->group_of[d] == groups->group_of[next[d]];
+      within = group_of[d] == group_of[next[d]];
     if (within) mask |= 1u << i;
   }
   return mask;
@@ -245,13 +246,14 @@ static uint32_t factors_within(vt_parter *p, const vt_terms *t, const vt_groups 
 // Of each group, those that agree along the factors of `mask`.
 static const vt_groups *split_groups(vt_parter *p, const vt_terms *t, const vt_groups *groups,
                                      uint32_t mask) {
+  const int32_t *from = vt_groups_listed(&p->assigns, groups).ids;
   int32_t parts = size_of(t, mask), size = groups->size / parts;
   vt_arena scratch = {0};
   int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, groups->count * groups->size);
   int32_t *filled = VT_NEW_ARRAY(&scratch, int32_t, groups->count *parts);
   for (int32_t i = 0; i < groups->count * groups->size; i++) {
-    int32_t to = i / groups->size * parts + coordinate(p, t, mask, groups->ids[i]);
-    ids[to * size + filled[to]++] = groups->ids[i];
+    int32_t to = i / groups->size * parts + coordinate(p, t, mask, from[i]);
+    ids[to * size + filled[to]++] = from[i];
   }
   const vt_groups *out = vt_groups_make(&p->assigns, groups->count * parts, size, ids);
   vt_arena_free(&scratch);
@@ -281,19 +283,20 @@ vt_value *vt_emit_reduction(vt_parter *p, vt_value *v, const vt_func *reducer,
 // are others.
 static const vt_groups *groups_of_terms(vt_parter *p, const vt_terms *t, uint32_t mask) {
   const vt_groups *outer = p->groups;
+  vt_group_lists now = vt_groups_listed(&p->assigns, outer);
   int32_t parts = size_of(t, mask), size = outer->size / parts, count = 0;
   if (outer->size % parts) return NULL;
   vt_arena scratch = {0};
   int32_t *ids = VT_NEW_ARRAY(&scratch, int32_t, outer->size + 1);
   bool alike = true;
   for (int32_t i = 0; i < outer->size && alike; i++) {
-    if (coordinate(p, t, mask, outer->ids[i])) continue;
+    if (coordinate(p, t, mask, now.ids[i])) continue;
     alike = count < size;
     for (int32_t part = 0; part < parts && alike; part++) {
-      int32_t place = outer->place_of[moved(p, t, mask, outer->ids[i], part)];
+      int32_t place = now.place_of[moved(p, t, mask, now.ids[i], part)];
       ids[part * size + count] = place;
       for (int32_t g = 0; g < outer->count && alike; g++) {
-        const int32_t *devices = outer->ids + g * outer->size;
+        const int32_t *devices = now.ids + g * outer->size;
         alike = moved(p, t, mask, devices[i], part) == devices[place];
       }
     }
@@ -329,10 +332,12 @@ vt_part vt_reshard_terms(vt_parter *p, vt_part part, const vt_assign *target, ui
 
 // ---- values of the program ---------------------------------------------------------------------
 
-static bool same_groups(const vt_groups *a, const vt_groups *b) {
+static bool same_groups(vt_parter *p, const vt_groups *a, const vt_groups *b) {
   if (a->size != b->size || a->count != b->count) return false;
+  const int32_t *ids = vt_groups_listed(&p->assigns, a).ids;
+  const int32_t *group_of = vt_groups_listed(&p->assigns, b).group_of;
   for (int32_t i = 0; i < a->count * a->size; i++)
-    if (b->group_of[a->ids[i]] != b->group_of[a->ids[i - i % a->size]]) return false;
+    if (group_of[ids[i]] != group_of[ids[i - i % a->size]]) return false;
   return true;
 }
 
@@ -342,11 +347,12 @@ static bool tiles_as_terms(vt_parter *p, vt_part *part, const vt_terms *t, uint3
   const vt_assign *a = part->assign;
   if (!mask || t->of->reduction || a->only >= 0 || p->groups->count > 1) return false;
   const vt_groups *groups = groups_along(p, t, mask);
+  const int32_t *ids = vt_groups_listed(&p->assigns, groups).ids;
   for (int32_t d = 0; d < a->rank; d++) {
     const int32_t *tile_of = vt_assign_places(&p->assigns, a, d);
-    if (tile_of[groups->ids[0]] != tile_of[groups->ids[groups->size - 1]]) dims[count++] = d;
+    if (tile_of[ids[0]] != tile_of[ids[groups->size - 1]]) dims[count++] = d;
   }
-  if (!count || !same_groups(groups, vt_groups_along(&p->assigns, a, count, dims))) return false;
+  if (!count || !same_groups(p, groups, vt_groups_along(&p->assigns, a, count, dims))) return false;
   uint32_t cut = 0;
   for (int32_t i = 0; i < count; i++) cut |= 1u << dims[i];
   *part = vt_spread_tiles(p, *part, cut);
