@@ -31,6 +31,7 @@ typedef struct known {
 
 typedef struct walk {
   const vt_chip *chip;
+  vt_known_sizes *sizes;
   vt_arena scratch;
 } walk;
 
@@ -262,7 +263,7 @@ static int32_t *last_uses(walk *w, vt_func *func, int32_t *out_op_count) {
 
 // Of what may still be divided, no shape is known that could be padded.
 static int64_t device_bytes(const view *v, vt_type type) {
-  if (v->share == 1 && v->w->chip) return vt_chip_compact_bytes(v->w->chip, type);
+  if (v->share == 1 && v->w->chip) return vt_known_bytes(v->w->sizes, v->w->chip, type);
   return (int64_t)((double)vt_chip_dense_bytes(type) / v->share);
 }
 
@@ -319,7 +320,8 @@ static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double
 
 void vt_chip_least(const vt_chip *chip, vt_func *main, double share, const bool *param_host,
                    vt_least *out_least) {
-  walk w = {.chip = chip};
+  vt_known_sizes sizes = {0};
+  walk w = {.chip = chip, .sizes = &sizes};
   *out_least = func_least(&w, main, NULL, share, param_host, NULL);
   vt_arena_free(&w.scratch);
 }

@@ -46,6 +46,7 @@ typedef struct buffer {
 // One function at one call site.
 typedef struct frame {
   const vt_chip *chip;
+  vt_known_sizes *sizes;
   vt_arena *arena;
   vt_func *func;
   const vt_op *runs; // the operator that runs it; NULL = main
@@ -132,7 +133,7 @@ static int32_t written_over(const vt_op *op, uint32_t i) {
 
 // ---- forward: what it takes to make a value again -----------------------------------------------
 
-static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, const vt_op *runs,
+static frame *walk_func(const frame *around, vt_func *func, const vt_op *runs,
                         const bool *param_host, bool *out_host);
 
 // Walks what the operator runs; out_host: where that leaves the results, NULL when it runs nothing.
@@ -147,7 +148,7 @@ static frame *walk_inside(frame *f, const vt_op *op, bool **out_host) {
     uint32_t skip = op->operand_count - func->param_count; // the selector of if and case
     for (uint32_t p = 0; p < func->param_count; p++) host[p] = f->host[op->operands[p + skip]->id];
     *out_host = VT_NEW_ARRAY(f->arena, bool, func->return_count + 1);
-    frame *inside = walk_func(f->chip, f->arena, func, op, host, *out_host);
+    frame *inside = walk_func(f, func, op, host, *out_host);
     if (!most || inside->peak > most->peak) most = inside;
   }
   return most;
@@ -206,7 +207,8 @@ static void describe(frame *f, const bool *param_host) {
     int32_t id = func->params[p]->id;
     f->host[id] = param_host[p];
     f->items[id].early = NEVER;
-    if (!param_host[p]) f->items[id].bytes = vt_chip_compact_bytes(f->chip, func->params[p]->type);
+    if (!param_host[p])
+      f->items[id].bytes = vt_known_bytes(f->sizes, f->chip, func->params[p]->type);
   }
   for (const vt_op *op = func->first; op; op = op->next, at++) {
     bool *inner = NULL;
@@ -214,7 +216,7 @@ static void describe(frame *f, const bool *param_host) {
     for (uint32_t i = 0; i < op->result_count; i++) {
       int32_t id = op->results[i].id;
       f->host[id] = vt_lies_in_host(op, i, f->host, inner);
-      if (!f->host[id]) f->items[id].bytes = vt_chip_compact_bytes(f->chip, op->results[i].type);
+      if (!f->host[id]) f->items[id].bytes = vt_known_bytes(f->sizes, f->chip, op->results[i].type);
     }
     for (uint32_t i = 0; op->code == VT_OP_WHILE && i < op->result_count; i++)
       begin_in_host(f, op, i);
@@ -426,10 +428,12 @@ static void measure(frame *f) {
   }
 }
 
-static frame *walk_func(const vt_chip *chip, vt_arena *arena, vt_func *func, const vt_op *runs,
+static frame *walk_func(const frame *around, vt_func *func, const vt_op *runs,
                         const bool *param_host, bool *out_host) {
+  vt_arena *arena = around->arena;
   frame *f = VT_NEW(arena, frame);
-  *f = (frame){.chip = chip, .arena = arena, .func = func, .runs = runs};
+  *f = (frame){
+      .chip = around->chip, .sizes = around->sizes, .arena = arena, .func = func, .runs = runs};
   vt_func_number(func);
   for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
   f->items = VT_NEW_ARRAY(arena, item, func->value_count + 1);
@@ -506,7 +510,9 @@ static int by_bytes(const void *a, const void *b) {
 void vt_chip_live(const vt_chip *chip, vt_func *main, const bool *param_host, vt_arena *arena,
                   vt_live *out_live) {
   vt_arena scratch = {0};
-  const frame *f = walk_func(chip, &scratch, main, NULL, param_host, NULL);
+  vt_known_sizes sizes = {0};
+  const frame around = {.chip = chip, .sizes = &sizes, .arena = &scratch};
+  const frame *f = walk_func(&around, main, NULL, param_host, NULL);
   *out_live = (vt_live){0};
   collect(f, out_live);
   vt_assert(out_live->bytes == f->peak);

@@ -58,8 +58,11 @@ static bool is_candidate(const combiner *with, const vt_op *op) {
 
 static void mark_ops(vt_func *func, vt_arena *scratch) {
   vt_op *effect = NULL;
+  uint32_t count = 0;
+  for (const vt_op *op = func->first; op; op = op->next) count++;
+  mark *next = VT_NEW_ARRAY(scratch, mark, count + 1);
   for (vt_op *op = func->first; op; op = op->next) {
-    mark *m = op->note = VT_NEW(scratch, mark);
+    mark *m = op->note = next++;
     if (!vt_op_has_effect(op)) continue;
     m->before = effect;
     effect = op;

@@ -378,9 +378,27 @@ static bool fits(const vt_op *op) {
          !vt_op_attr(op, VT_ATTR_RESULT_ACCURACY);
 }
 
+static bool has_rules(vt_opcode code) {
+  switch (code) {
+  case VT_OP_LOG:
+  case VT_OP_POWER:
+  case VT_OP_MULTIPLY:
+  case VT_OP_DIVIDE:
+  case VT_OP_ADD:
+  case VT_OP_SUBTRACT:
+  case VT_OP_SQRT:
+  case VT_OP_COMPARE:
+  case VT_OP_REDUCE:
+    return true;
+  default:
+    return false;
+  }
+}
+
 static vt_value *apply_rules(const algebra *a, vt_op *op) {
+  if (!has_rules(op->code) || !fits(op)) return NULL;
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    vt_value *value = rules[i].code == op->code && fits(op) ? rules[i].apply(a, op) : NULL;
+    vt_value *value = rules[i].code == op->code ? rules[i].apply(a, op) : NULL;
     if (value) return value;
   }
   return NULL;

@@ -9,10 +9,17 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
+// The ops that others may equal: at most half of the places are taken, a hash is found at its own
+// place or behind.
 typedef struct seen {
+  uint64_t hash;
   vt_op *op;
-  struct seen *next; // same hash
 } seen;
+typedef struct table {
+  vt_arena arena;
+  seen *places;
+  size_t count, taken;
+} table;
 
 typedef struct merging {
   bool partitioned; // the program of one device
@@ -26,10 +33,36 @@ static bool may_merge(const merging *with, const vt_op *op) {
   return op->code != VT_OP_CUSTOM_CALL;
 }
 
+static void grow(table *t) {
+  size_t count = t->count ? 4 * t->count : 32;
+  seen *places = VT_NEW_ARRAY(&t->arena, seen, count);
+  for (size_t i = 0; i < t->count; i++) {
+    if (!t->places[i].op) continue;
+    size_t at = t->places[i].hash & (count - 1);
+    while (places[at].op) at = (at + 1) & (count - 1);
+    places[at] = t->places[i];
+  }
+  t->places = places;
+  t->count = count;
+}
+
+// The op that this one equals; NULL: none, and later ones may equal it.
+static const vt_op *find_equal(table *t, vt_op *op) {
+  uint64_t hash = vt_op_hash(op, op->operands);
+  if (2 * t->taken >= t->count) grow(t);
+  size_t at = hash & (t->count - 1);
+  for (; t->places[at].op; at = (at + 1) & (t->count - 1))
+    if (t->places[at].hash == hash && vt_op_equal(t->places[at].op, op, op->operands))
+      return t->places[at].op;
+  t->places[at] = (seen){hash, op};
+  t->taken++;
+  return NULL;
+}
+
 static vt_status merge(vt_func *func, void *user) {
   const merging *with = user;
-  vt_map table = {0};
-  vt_arena scratch = {0};
+  table known = {0};
+  bool alone = func->first == func->last;
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
@@ -42,26 +75,15 @@ static vt_status merge(vt_func *func, void *user) {
       *with->changed = true;
       continue;
     }
-    if (!may_merge(with, op)) continue;
-    uint64_t hash = vt_op_hash(op, op->operands);
-    seen **bucket = (seen **)vt_map_at(&table, &hash, sizeof hash);
-    const seen *found = *bucket;
-    for (; found; found = found->next)
-      if (vt_op_equal(found->op, op, op->operands)) break;
-    if (found) {
-      for (uint32_t i = 0; i < op->result_count; i++)
-        vt_rewrite_value(&op->results[i], &found->op->results[i]);
-      vt_op_remove(op);
-      *with->changed = true;
-    } else {
-      seen *entry = VT_NEW(&scratch, seen);
-      *entry = (seen){op, *bucket};
-      *bucket = entry;
-    }
+    const vt_op *equal = alone || !may_merge(with, op) ? NULL : find_equal(&known, op);
+    if (!equal) continue;
+    for (uint32_t i = 0; i < op->result_count; i++)
+      vt_rewrite_value(&op->results[i], &equal->results[i]);
+    vt_op_remove(op);
+    *with->changed = true;
   }
   vt_rewrite_returns(func);
-  vt_map_free(&table);
-  vt_arena_free(&scratch);
+  vt_arena_free(&known.arena);
   return VT_OK;
 }
 

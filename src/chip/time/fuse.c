@@ -103,7 +103,7 @@ static const bool *unread_by(fusing *f, const vt_op *op) {
 }
 
 double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
-  return (double)vt_chip_compact_bytes(model->chip, type);
+  return (double)vt_known_bytes(model->sizes, model->chip, type);
 }
 
 // ---- what operators are -------------------------------------------------------------------------

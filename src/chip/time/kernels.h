@@ -42,6 +42,7 @@ typedef struct vt_device_model {
   int32_t devices;
   vt_kernel_cost_of *cost_of; // of custom calls; NULL: not known
   struct vt_group_boxes *groups;
+  vt_known_sizes *sizes;
 } vt_device_model;
 
 // An array that a kernel moves. `bytes` is what it moves of it, `whole` its size in memory.

@@ -576,7 +576,9 @@ void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
   const double sprint = 1e-3, marathon = 8e-3; // programs up to here, and from here on
   vt_device_model model = model_of(slice, devices);
   model.cost_of = cost_of;
+  vt_known_sizes sizes = {0};
   model.groups = vt_network_groups(arena);
+  model.sizes = &sizes;
   vt_kernel_list *list = vt_kernels_make(&model, module->main, arena);
   run_all(&model, list, 1, arena, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));

@@ -56,7 +56,7 @@ vt_vector_cost vt_vector_cost_of(vt_opcode code, bool floats) {
 static double registers(const vt_device_model *model, vt_type type) {
   vt_type words = {VT_F32, type.rank, type.dims};
   double pairs = vt_dtype_get(type.dtype)->bits > 32 ? 2 : 1;
-  return pairs * (double)vt_chip_compact_bytes(model->chip, words) / (4.0 * REGISTER_WORDS);
+  return pairs * (double)vt_known_bytes(model->sizes, model->chip, words) / (4.0 * REGISTER_WORDS);
 }
 
 // Share of a register's time that an element type takes in arithmetic.
