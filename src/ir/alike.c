@@ -76,17 +76,18 @@ uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_type type = op->results[i].type;
     h = vt_hash_u64((uint64_t)type.dtype, h);
-    if (type.rank) h = vt_hash_bytes(type.dims, sizeof *type.dims * (size_t)type.rank, h);
+    for (int32_t d = 0; d < type.rank; d++) h = vt_hash_u64((uint64_t)type.dims[d], h);
   }
   for (uint32_t i = 0; i < op->attr_count; i++) {
     // The order of attributes may differ between equal ops: combine them without order.
     const vt_attr *attr = &op->attrs[i];
+    vt_attr_kind kind = vt_attr_kind_of(attr->key);
     uint64_t one = vt_hash_u64(attr->key, attr->count);
-    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_I64 && attr->key != VT_ATTR_CHANNEL_ID)
+    if (kind == VT_ATTR_KIND_I64 && attr->key != VT_ATTR_CHANNEL_ID)
       one = vt_hash_u64((uint64_t)attr->i64, one);
-    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_INTS && attr->count)
-      one = vt_hash_bytes(attr->ints, sizeof *attr->ints * attr->count, one);
-    if (vt_attr_kind_of(attr->key) == VT_ATTR_KIND_LITERAL) one = literal_hash(attr->literal, one);
+    for (uint32_t k = 0; kind == VT_ATTR_KIND_INTS && k < attr->count; k++)
+      one = vt_hash_u64((uint64_t)attr->ints[k], one);
+    if (kind == VT_ATTR_KIND_LITERAL) one = literal_hash(attr->literal, one);
     h += one;
   }
   return h;

@@ -411,18 +411,19 @@ typedef struct pass {
 
 static bool round_of(vt_func *func, vt_arena *scratch) {
   algebra a = {.func = func, .uses = vt_func_use_counts(func, scratch)};
-  bool changed = false;
+  bool changed = false, replaced = false; // the latter by earlier passes too
   a.count = func->value_count;
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
+    replaced = replaced || (op->result_count == 1 && op->results[0].replaced_by);
     bool dead = op->result_count == 1 && !is_new(&a, &op->results[0]) && !a.uses[op->results[0].id];
     vt_value *value = dead ? NULL : apply_rules(&a, op);
     if (!value) continue;
     vt_rewrite_value(&op->results[0], value);
-    changed = true;
+    changed = replaced = true;
   }
   vt_rewrite_returns(func);
-  for (vt_op *op = func->first, *next; op; op = next) { // of earlier passes too
+  for (vt_op *op = replaced ? func->first : NULL, *next; op; op = next) {
     next = op->next;
     if (op->result_count == 1 && op->results[0].replaced_by) vt_op_remove(op);
   }

@@ -34,7 +34,7 @@ static bool may_merge(const merging *with, const vt_op *op) {
 }
 
 static void grow(table *t) {
-  size_t count = t->count ? 4 * t->count : 32;
+  size_t count = t->count ? 2 * t->count : 32;
   seen *places = VT_NEW_ARRAY(&t->arena, seen, count);
   for (size_t i = 0; i < t->count; i++) {
     if (!t->places[i].op) continue;

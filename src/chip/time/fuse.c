@@ -368,9 +368,10 @@ static bool is_new(const fusing *f, const vt_value *value) {
 static bool feeds(const fusing *f, const vt_op *op, int32_t g, int depth) {
   if (depth > MOST_DEPTH || !is_new(f, &op->results[0])) return false;
   const vt_op *hero = f->groups.data[g].hero;
+  int32_t last = place_of(hero)->order; // what comes behind the hero does not feed it
   for (const use *u = f->uses[op->results[0].id]; u; u = u->next)
-    if (u->op == hero ||
-        (is_soft(u->op) && is_member(f, u->op, g) && feeds(f, u->op, g, depth + 1)))
+    if (u->op == hero || (place_of(u->op)->order < last && is_soft(u->op) &&
+                          is_member(f, u->op, g) && feeds(f, u->op, g, depth + 1)))
       return true;
   return false;
 }
