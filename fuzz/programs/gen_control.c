@@ -36,6 +36,39 @@ static vt_value *pick_return(gen *g, vt_type type, bool may_be_inexact, bool *in
   return value;
 }
 
+// The condition of a loop: i < n, or more often that and something else, so that nobody can know
+// how often the loop runs.
+static void gen_while_condition(gen *g, vt_type counter, bool open) {
+  vt_type predicate = {VT_PRED, 0, NULL};
+  vt_func *func = g->scope->func;
+  vt_value *pair[2] = {func->params[0], gen_scalar(g, counter.dtype, (double)gen_below(g, 6))};
+  vt_op *test = gen_op(g, VT_OP_COMPARE, 2, pair, 1, &predicate, 0);
+  vt_op_set_i64(test, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_LT);
+  vt_op_set_i64(test, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
+  vt_value *result = &test->results[0];
+  if (open) {
+    gen_body(g, (int)gen_between(g, 0, 2));
+    vt_value *either[2] = {gen_of(g, predicate, PICK_EXACT), gen_of(g, predicate, PICK_EXACT)};
+    vt_value *both[2] = {result, gen_emit(g, VT_OP_OR, predicate, 2, either, false)};
+    result = gen_emit(g, VT_OP_AND, predicate, 2, both, false);
+  }
+  vt_func_set_returns(func, 1, &result);
+}
+
+// The array with one element changed, as stacked results and tables are; NULL if it has none.
+static vt_value *gen_changed(gen *g, vt_value *array) {
+  vt_type type = array->type, index = {gen_chance(g, 80) ? VT_S32 : VT_S64, 0, NULL};
+  int64_t dims[VT_MAX_RANK];
+  vt_value *operands[2 + VT_MAX_RANK] = {array};
+  if (!type.rank || !vt_type_elements(type)) return NULL;
+  for (int32_t d = 0; d < type.rank; d++) {
+    dims[d] = d && gen_chance(g, 50) ? type.dims[d] : 1;
+    operands[2 + d] = gen_of(g, index, PICK_EXACT);
+  }
+  operands[1] = gen_of(g, gen_type(g, type.dtype, type.rank, dims), PICK_EXACT);
+  return gen_emit(g, VT_OP_DYNAMIC_UPDATE_SLICE, type, 2 + (uint32_t)type.rank, operands, false);
+}
+
 // while (i < n) { carried... = body; i++ }
 bool gen_while(gen *g, const gen_row *row) {
   if (too_deep(g)) return false;
@@ -43,7 +76,8 @@ bool gen_while(gen *g, const gen_row *row) {
   vt_value *operands[1 + MOST_CARRIED + 3];
   vt_type types[1 + MOST_CARRIED];
   vt_type counter = {gen_chance(g, 70) ? VT_S32 : VT_S64, 0, NULL};
-  bool alike = g->alike;
+  bool alike = g->alike, open = gen_chance(g, 60);
+  if (open && g->manual_axes) g->alike = false; // devices may run it differently often
   operands[0] = g->manual_axes && gen_chance(g, 20) ? gen_device_scalar(g, counter.dtype) : NULL;
   if (operands[0])
     g->alike = false;
@@ -60,14 +94,7 @@ bool gen_while(gen *g, const gen_row *row) {
   gen_enter(g, &inner, regions[0]);
   for (uint32_t i = 0; i <= carried; i++) gen_param(g, types[i], false);
   add_capture_params(g, &c);
-  vt_value *pair[2] = {regions[0]->params[0],
-                       gen_scalar(g, counter.dtype, (double)gen_below(g, 6))};
-  vt_type predicate = {VT_PRED, 0, NULL};
-  vt_op *test = gen_op(g, VT_OP_COMPARE, 2, pair, 1, &predicate, 0);
-  vt_op_set_i64(test, VT_ATTR_COMPARISON_DIRECTION, VT_CMP_LT);
-  vt_op_set_i64(test, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_SIGNED);
-  vt_value *result = &test->results[0];
-  vt_func_set_returns(regions[0], 1, &result);
+  gen_while_condition(g, counter, open);
   gen_leave(g);
 
   gen_enter(g, &inner, regions[1]);
@@ -78,7 +105,10 @@ bool gen_while(gen *g, const gen_row *row) {
   vt_value *step[2] = {regions[1]->params[0], gen_scalar(g, counter.dtype, 1)};
   returns[0] = gen_emit(g, VT_OP_ADD, counter, 2, step, false);
   bool inexact = false;
-  for (uint32_t i = 1; i <= carried; i++) returns[i] = pick_return(g, types[i], false, &inexact);
+  for (uint32_t i = 1; i <= carried; i++) {
+    vt_value *changed = gen_chance(g, 40) ? gen_changed(g, regions[1]->params[i]) : NULL;
+    returns[i] = changed ? changed : pick_return(g, types[i], false, &inexact);
+  }
   vt_func_set_returns(regions[1], 1 + carried, returns);
   gen_leave(g);
 

@@ -17,6 +17,7 @@
 
 #include "eval/vec.h"
 #include "host/emit.h"
+#include "host/loop.h"
 
 typedef LLVMValueRef value;
 
@@ -167,21 +168,25 @@ static value emit_log(vt_emitter *e, value x) {
   return choose(e, low, choose(e, below, constant(e, NAN), constant(e, -INFINITY)), y);
 }
 
-// The CPU's estimate of a function of each lane, by registers.
+// The CPU's estimate of a function of each lane, by registers: of two, one, or the first lanes of
+// one.
 static value estimate(vt_emitter *e, const char *name, value x) {
-  int width = e->target.avx512 ? 16 : 8, count = e->target.lanes / width;
+  int lanes = e->target.lanes, width = e->target.avx512 ? 16 : 8;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  value parts[2], order[64];
-  for (int i = 0; i < e->target.lanes; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
-  for (int i = 0; i < count; i++) {
-    value lanes = LLVMConstVector(order + i * width, (unsigned)width);
-    value part = count == 1 ? x : LLVMBuildShuffleVector(e->builder, x, x, lanes, "");
+  value parts[2] = {NULL}, order[64];
+  for (int i = 0; i < 64; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
+  for (int at = 0; at < lanes; at += width) {
+    value part = x, at_register[16];
+    for (int i = 0; i < width; i++) at_register[i] = order[at + i < lanes ? at + i : 0];
+    if (lanes != width)
+      part = LLVMBuildShuffleVector(e->builder, x, x, LLVMConstVector(at_register, (unsigned)width),
+                                    "");
     value args[3] = {part, part, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
-    parts[i] = vt_emit_intrinsic(e, name, 0, NULL, e->target.avx512 ? 3 : 1, args);
+    parts[at / width] = vt_emit_intrinsic(e, name, 0, NULL, e->target.avx512 ? 3 : 1, args);
   }
-  return count == 1 ? parts[0]
-                    : LLVMBuildShuffleVector(e->builder, parts[0], parts[1],
-                                             LLVMConstVector(order, (unsigned)e->target.lanes), "");
+  if (lanes == width) return parts[0];
+  return LLVMBuildShuffleVector(e->builder, parts[0], parts[1] ? parts[1] : parts[0],
+                                LLVMConstVector(order, (unsigned)lanes), "");
 }
 
 // x / y for y whose reciprocal is normal, 1.3 ulp: a division costs as much as ten multiplications.
@@ -233,8 +238,7 @@ static value emit_tanh(vt_emitter *e, value x) {
 // 0.01, or NaN where the estimate is 0 or infinite and stays what it is.
 static value emit_rsqrt(vt_emitter *e, value x) {
   bool close = e->target.avx512;
-  if (!close && !(e->target.fma && e->target.lanes >= 8))
-    return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
+  if (!close && !e->target.fma) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
   value near =
       estimate(e, close ? "llvm.x86.avx512.rsqrt14.ps.512" : "llvm.x86.avx.rsqrt.ps.256", x);
   value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
@@ -384,7 +388,8 @@ uint32_t vt_runtime_symbols(vt_runtime_symbol *out) {
       }
       count++;
     }
-  return count;
+  if (out) out[count] = (vt_runtime_symbol){"vt_loop_call", (void *)(uintptr_t)vt_loop_call};
+  return count + 1;
 }
 
 bool vt_emit_has_lanes(const vt_op *op) {

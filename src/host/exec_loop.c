@@ -2,23 +2,33 @@
 // exec_loop.c - the step of a while that is one function of generated code (loop.h).
 #include <string.h>
 
+#include "base/check.h"
 #include "host/loop.h"
 #include "host/plan.h"
 
-typedef void loop_fn(void *const *arguments);
-
 typedef struct loop_body {
   const vt_loop *loop;
+  const uint8_t *homes;           // vt_loop_home by parameter
   const vt_kernel *const *kernel; // filled in when code is made
   void **arguments;               // operands, then results, per execution
   bool *invariant;                // by carried value
+  vt_tensor **tensors;            // of the ops that the evaluator does
 } loop_body;
+
+int32_t vt_loop_call(vt_loop_context *context, int32_t number, void *const *memory) {
+  vt_assert(number >= 0 && (size_t)number < context->loop->called.size);
+  const vt_op *op = context->loop->called.data[number];
+  vt_tensor *tensors = context->tensors[number];
+  for (uint32_t i = 0; i < op->operand_count + op->result_count; i++) tensors[i].data = memory[i];
+  context->status = vt_eval_op(op, context->env, tensors, tensors + op->operand_count);
+  return context->status != VT_OK;
+}
 
 static vt_status run_loop(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
                           uint32_t count) {
-  (void)exec;
   const loop_body *body = step->body;
-  loop_fn *code = (loop_fn *)(uintptr_t)vt_kernel_code(*body->kernel);
+  vt_loop_fn *code = (vt_loop_fn *)(uintptr_t)vt_kernel_code(*body->kernel);
+  vt_loop_context context = {.loop = body->loop, .env = &exec->env, .tensors = body->tensors};
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots;
     for (uint32_t i = 0; i < step->input_count; i++)
@@ -27,10 +37,12 @@ static vt_status run_loop(const vt_step *step, vt_exec *exec, vt_frame *const *f
       if (body->invariant[i]) continue;
       char *in = body->arguments[i], *out = slots[step->output_slots[i]];
       body->arguments[step->input_count + i] = out;
-      if (body->loop->homes[i] == VT_LOOP_GROWING && in != out)
+      if (body->homes[i] == VT_LOOP_MEMORY && in != out)
         memcpy(out, in, (size_t)vt_type_bytes(step->inputs[i]->type));
     }
-    code(body->arguments);
+    exec->env.partition = frames[f]->index % exec->env.partition_count;
+    exec->env.replica = frames[f]->index / exec->env.partition_count;
+    if (code(body->arguments, &context)) return vt_step_wrap(step, context.status);
   }
   return VT_OK;
 }
@@ -39,6 +51,18 @@ static vt_status run_loop(const vt_step *step, vt_exec *exec, vt_frame *const *f
 static bool loop_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   const loop_body *body = step->body;
   return output == input && !body->invariant[output];
+}
+
+static vt_tensor **make_tensors(vt_arena *arena, const vt_loop *loop) {
+  vt_tensor **tensors = VT_NEW_ARRAY(arena, vt_tensor *, loop->called.size);
+  for (size_t c = 0; c < loop->called.size; c++) {
+    const vt_op *op = loop->called.data[c];
+    tensors[c] = VT_NEW_ARRAY(arena, vt_tensor, op->operand_count + op->result_count);
+    for (uint32_t i = 0; i < op->operand_count; i++) tensors[c][i].type = op->operands[i]->type;
+    for (uint32_t i = 0; i < op->result_count; i++)
+      tensors[c][op->operand_count + i].type = op->results[i].type;
+  }
+  return tensors;
 }
 
 const bool *vt_step_loop(vt_plan *plan, vt_step *step) {
@@ -51,10 +75,13 @@ const bool *vt_step_loop(vt_plan *plan, vt_step *step) {
   vt_group *group = VT_NEW(arena, vt_group);
   *group = (vt_group){.fused = true, .loop = loop};
   body->loop = loop;
+  body->homes = vt_loop_homes_of(loop, step->op->regions[1]);
   body->kernel = vt_kernel_wanted(program, group);
   body->arguments = VT_NEW_ARRAY(arena, void *, step->input_count + step->output_count);
-  body->invariant = VT_NEW_ARRAY(arena, bool, loop->carried);
-  for (uint32_t i = 0; i < loop->carried; i++) body->invariant[i] = loop->homes[i] == VT_LOOP_FIXED;
+  body->invariant = VT_NEW_ARRAY(arena, bool, step->output_count);
+  for (uint32_t i = 0; i < step->output_count; i++)
+    body->invariant[i] = body->homes[i] == VT_LOOP_FIXED;
+  body->tensors = make_tensors(arena, loop);
   step->run = run_loop;
   step->runner = "loop";
   step->in_place_ok = loop_in_place_ok;

@@ -1,18 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// loop.c - which whiles become one function, and where the elements of small values come from.
+// loop.c - which whiles become one function (loop.h).
+//
+// The body is walked as it would run. A value in memory is a version of a root: a carried value, or
+// an operand that is only read. An op that reads a version which an earlier op has changed would
+// see the wrong elements: a small value then moves to registers and the walk begins again, with a
+// large one the while stays a list of steps.
 // Depends only on the program's shapes, types and constants, so the decision is always the same.
+#include "host/loop.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "host/loop.h"
+#include "host/plan.h"
 
 #include <string.h>
 
 enum {
-  LEAST_ITERATIONS = 256, // thresholds from which code is worth compiling:
-  LEAST_STEPS = 16 << 10, // iterations times ops that would be steps
+  LEAST_ITERATIONS = 256, // where their number is known, thresholds from which code is worth
+  LEAST_STEPS = 16 << 10, // compiling: iterations times ops that would be steps
   MOST_VECTORS = 4096,    // instructions per iteration, to limit code and compile time
-  MOST_SCATTERED = 1024   // elements moved one by one
+  MOST_DEPTH = 32         // of regions
 };
+
+typedef struct root {
+  vt_loop_homes *owner; // NULL: an operand of the while
+  uint32_t param;
+  uint64_t version; // the one that it holds
+  bool small, fixed;
+} root;
+
+// Where a value is: in registers, or a version of a root.
+typedef struct held {
+  int64_t root; // -1: registers
+  uint64_t version;
+} held;
+static const held IN_REGISTERS = {-1, 0};
+
+typedef struct walk {
+  vt_arena *arena;  // of the loop
+  vt_arena scratch; // of one walk
+  vt_loop *loop;
+  int64_t cost, steps;
+  uint64_t versions; // given out
+  VT_ARRAY(root) roots;
+  const vt_op *why; // has no code
+  bool again;       // a small value moved to registers
+  int depth;
+} walk;
+
+static bool walk_func(walk *w, vt_func *func, const held *params, held *returns);
+
+// ---- How often.
 
 static bool splat_number(const vt_value *value, int64_t *out_number) {
   if (!value->op || value->op->code != VT_OP_CONSTANT) return false;
@@ -40,7 +76,7 @@ static const vt_value *outside(const vt_op *op, const vt_func *region, const vt_
   return op->operands[value->index];
 }
 
-// The iterations of `i < limit` where i starts at a constant and grows by a constant; 0 for other
+// The iterations of `i < limit` where i starts at a constant and grows by a constant; -1 for other
 // forms.
 static int64_t iterations(const vt_op *op) {
   vt_assert(op->code == VT_OP_WHILE && op->region_count == 2);
@@ -48,252 +84,317 @@ static int64_t iterations(const vt_op *op) {
   const vt_op *test = cond->returns[0]->op;
   if (!test || test->code != VT_OP_COMPARE ||
       vt_attr_i64(test, VT_ATTR_COMPARISON_DIRECTION) != VT_CMP_LT)
-    return 0;
+    return -1;
   const vt_value *counter = test->operands[0];
-  if (counter->op || counter->index >= (int32_t)body->return_count) return 0;
+  if (counter->op || counter->index >= (int32_t)body->return_count) return -1;
   const vt_op *next = body->returns[counter->index]->op;
-  if (!next || next->code != VT_OP_ADD) return 0;
+  if (!next || next->code != VT_OP_ADD) return -1;
   const vt_value *a = next->operands[0], *b = next->operands[1];
   const vt_value *param = body->params[counter->index];
-  if (a != param && b != param) return 0;
+  if (a != param && b != param) return -1;
   int64_t first, limit, step;
   if (!splat_number(op->operands[counter->index], &first) ||
       !splat_number(outside(op, cond, test->operands[1]), &limit) ||
-      !splat_number(outside(op, body, a == param ? b : a), &step) || step <= 0 || limit <= first)
-    return 0;
-  return (limit - first + step - 1) / step;
+      !splat_number(outside(op, body, a == param ? b : a), &step) || step <= 0)
+    return -1;
+  return limit <= first ? 0 : (limit - first + step - 1) / step;
 }
 
-// ---- Where elements come from.
+// ---- Homes.
 
-static void coordinates(vt_type type, int64_t at, int64_t *out) {
-  vt_assert(at >= 0 && at < vt_type_elements(type));
-  for (int32_t d = type.rank; d-- > 0;) {
-    out[d] = at % type.dims[d];
-    at /= type.dims[d];
-  }
+static bool is_update(const vt_op *op) {
+  return op->code == VT_OP_DYNAMIC_UPDATE_SLICE || op->code == VT_OP_SCATTER;
 }
 
-static int64_t element_at(vt_type type, const int64_t *index) {
-  vt_assert_each(d, type.rank, index[d] >= 0 && index[d] < type.dims[d]);
-  int64_t at = 0;
-  for (int32_t d = 0; d < type.rank; d++) at = at * type.dims[d] + index[d];
-  return at;
-}
-
-vt_loop_place vt_loop_source(const vt_op *op, int64_t at) {
-  int64_t to[VT_MAX_RANK], from[VT_MAX_RANK] = {0};
-  uint32_t count, operand = 0;
-  coordinates(op->results[0].type, at, to);
-  vt_type type = op->operands[0]->type;
-  switch (op->code) {
-  case VT_OP_BROADCAST_IN_DIM: {
-    const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, &count);
-    for (int32_t d = 0; d < type.rank; d++) from[d] = type.dims[d] == 1 ? 0 : to[dims[d]];
-    break;
-  }
-  case VT_OP_TRANSPOSE: {
-    const int64_t *order = vt_attr_ints(op, VT_ATTR_PERMUTATION, &count);
-    for (int32_t d = 0; d < type.rank; d++) from[order[d]] = to[d];
-    break;
-  }
-  case VT_OP_SLICE: {
-    const int64_t *start = vt_attr_ints(op, VT_ATTR_START_INDICES, &count);
-    const int64_t *stride = vt_attr_ints(op, VT_ATTR_STRIDES, &count);
-    for (int32_t d = 0; d < type.rank; d++) from[d] = start[d] + stride[d] * to[d];
-    break;
-  }
-  case VT_OP_REVERSE: {
-    const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
-    memcpy(from, to, sizeof from);
-    for (uint32_t i = 0; i < count; i++) from[dims[i]] = type.dims[dims[i]] - 1 - to[dims[i]];
-    break;
-  }
-  default: { // concatenate
-    int64_t d = vt_attr_i64(op, VT_ATTR_DIMENSION);
-    memcpy(from, to, sizeof from);
-    while (from[d] >= op->operands[operand]->type.dims[d])
-      from[d] -= op->operands[operand++]->type.dims[d];
-    type = op->operands[operand]->type;
-  }
-  }
-  return (vt_loop_place){operand, element_at(type, from)};
-}
-
-static bool is_in(const int64_t *list, uint32_t count, int64_t d, uint32_t *out_at) {
-  for (uint32_t i = 0; i < count; i++)
-    if (list[i] == d) {
-      *out_at = i;
-      return true;
+// Whether the function changes some elements of the value.
+static bool is_updated(const vt_func *func, const vt_value *value, int depth) {
+  if (depth > MOST_DEPTH) return false;
+  for (const vt_op *op = func->first; op; op = op->next) {
+    uint32_t first = op->code == VT_OP_IF || op->code == VT_OP_CASE;
+    vt_func *callee = vt_op_callee(op);
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      if (op->operands[i] != value) continue;
+      if (is_update(op) && i == 0) return true;
+      if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) || i < first) continue;
+      for (uint32_t r = 0; r < (callee ? 1 : op->region_count); r++) {
+        const vt_func *region = callee ? callee : op->regions[r];
+        if (is_updated(region, region->params[i - first], depth + 1)) return true;
+      }
     }
+  }
   return false;
 }
 
-int64_t vt_loop_terms(const vt_op *op) {
-  uint32_t count;
-  vt_type type = op->operands[0]->type;
-  const int64_t *dims = vt_attr_ints(
-      op, op->code == VT_OP_REDUCE ? VT_ATTR_DIMENSIONS : VT_ATTR_LHS_CONTRACTING_DIMENSIONS,
-      &count);
-  int64_t terms = 1;
-  for (uint32_t i = 0; i < count; i++) terms *= type.dims[dims[i]];
-  return terms;
+static vt_loop_homes *homes_entry(const vt_loop *loop, const vt_func *body) {
+  for (size_t i = 0; i < loop->homes.size; i++)
+    if (loop->homes.data[i]->body == body) return loop->homes.data[i];
+  return NULL;
 }
 
-int64_t vt_loop_term(const vt_op *op, uint32_t operand, int64_t at, int64_t k) {
-  vt_assert(operand < op->operand_count && k >= 0 && k < vt_loop_terms(op));
-  static const vt_attr_key batching[] = {VT_ATTR_LHS_BATCHING_DIMENSIONS,
-                                         VT_ATTR_RHS_BATCHING_DIMENSIONS},
-                           contracting[] = {VT_ATTR_LHS_CONTRACTING_DIMENSIONS,
-                                            VT_ATTR_RHS_CONTRACTING_DIMENSIONS};
-  bool reduce = op->code == VT_OP_REDUCE;
-  vt_type type = op->operands[operand]->type;
-  uint32_t batch_count = 0, count, place;
-  const int64_t *batch = reduce ? NULL : vt_attr_ints(op, batching[operand], &batch_count);
-  const int64_t *sum = vt_attr_ints(op, reduce ? VT_ATTR_DIMENSIONS : contracting[operand], &count);
-  int64_t to[VT_MAX_RANK], from[VT_MAX_RANK] = {0};
-  coordinates(op->results[0].type, at, to);
-  for (uint32_t i = count; i-- > 0;) {
-    from[sum[i]] = k % type.dims[sum[i]];
-    k /= type.dims[sum[i]];
-  }
-  // Result dimensions: batch, free ones of the left side, free ones of the right.
-  int32_t next = (int32_t)batch_count;
-  if (operand == 1) next += op->operands[0]->type.rank - (int32_t)batch_count - (int32_t)count;
-  for (int32_t d = 0; d < type.rank; d++) {
-    if (is_in(sum, count, d, &place)) continue;
-    from[d] = batch && is_in(batch, batch_count, d, &place) ? to[place] : to[next++];
-  }
-  return element_at(type, from);
+uint8_t *vt_loop_homes_of(const vt_loop *loop, const vt_func *body) {
+  vt_loop_homes *homes = homes_entry(loop, body);
+  return homes ? homes->of : NULL;
 }
 
-// ---- What qualifies.
+static vt_loop_homes *find_homes(walk *w, const vt_func *body) {
+  vt_loop_homes *homes = homes_entry(w->loop, body);
+  if (homes) return homes;
+  homes = VT_NEW(w->arena, vt_loop_homes);
+  *homes = (vt_loop_homes){body, VT_NEW_ARRAY(w->arena, uint8_t, body->param_count)};
+  for (uint32_t i = 0; i < body->param_count; i++) {
+    const vt_value *param = body->params[i];
+    bool fixed = i >= body->return_count || body->returns[i] == param;
+    bool memory = !vt_loop_in_registers(param->type) || is_updated(body, param, 0);
+    homes->of[i] = fixed ? VT_LOOP_FIXED : memory ? VT_LOOP_MEMORY : VT_LOOP_STATE;
+  }
+  vt_array_push_in(w->arena, &w->loop->homes, homes);
+  return homes;
+}
 
-// The elements of each vector are contiguous or all the same, so one load gets them.
-static int64_t scattered(const vt_op *op, uint32_t operand, int64_t terms) {
-  int64_t elements = vt_type_elements(op->results[0].type), bad = 0;
-  for (int64_t k = 0; k < terms; k++)
-    for (int64_t at = 0; at + 1 < elements; at++) {
-      int64_t step = vt_loop_term(op, operand, at + 1, k) - vt_loop_term(op, operand, at, k);
-      bad += at % 8 != 7 && step != 0 && step != 1;
+static held new_root(walk *w, vt_loop_homes *owner, uint32_t param, vt_type type) {
+  root r = {.owner = owner,
+            .param = param,
+            .version = ++w->versions,
+            .small = vt_loop_in_registers(type),
+            .fixed = !owner};
+  vt_array_push_in(&w->scratch, &w->roots, r);
+  return (held){(int64_t)w->roots.size - 1, r.version};
+}
+
+static bool refuse(walk *w, const vt_op *op) {
+  if (!w->why) w->why = op;
+  return false;
+}
+
+static bool is_current(const walk *w, held h) {
+  return h.root < 0 || w->roots.data[h.root].version == h.version;
+}
+
+// The value is needed as it was before an update.
+static bool blame(walk *w, held h, const vt_op *op) {
+  const root *r = &w->roots.data[h.root];
+  if (!r->owner || !r->small) return refuse(w, op);
+  r->owner->of[r->param] = VT_LOOP_STATE;
+  w->again = true;
+  return false;
+}
+
+static bool can_read(walk *w, held h, const vt_op *op) {
+  return is_current(w, h) || blame(w, h, op);
+}
+
+static uint64_t *versions_now(walk *w) {
+  uint64_t *v = VT_NEW_ARRAY(&w->scratch, uint64_t, w->roots.size);
+  for (size_t i = 0; i < w->roots.size; i++) v[i] = w->roots.data[i].version;
+  return v;
+}
+
+// ---- Ops.
+
+static bool type_ok(vt_type type) {
+  if (vt_type_elements(type) < 1 || type.dtype == VT_TOKEN) return false;
+  if (vt_dtype_get(type.dtype)->bits < 8 && type.dtype != VT_PRED) return false;
+  return vt_dtype_kind_of(type.dtype) != VT_KIND_COMPLEX &&
+         !(vt_dtype_is_float(type.dtype) && vt_dtype_bytes(type.dtype) < 2);
+}
+
+// Parameters of a while's body as its operands have them; the roots of those in memory.
+static bool enter_while(walk *w, const vt_op *op, vt_loop_homes *homes, const held *operands,
+                        held *params) {
+  const vt_func *body = op->regions[1];
+  for (uint32_t i = 0; i < body->param_count; i++) {
+    vt_type type = body->params[i]->type;
+    bool small = vt_loop_in_registers(type);
+    if (!type_ok(type) || !can_read(w, operands[i], op)) return refuse(w, op);
+    if (homes->of[i] == VT_LOOP_STATE) {
+      params[i] = IN_REGISTERS;
+    } else if (homes->of[i] == VT_LOOP_FIXED) {
+      params[i] = operands[i];
+    } else if (w->depth == 0 || small) {
+      params[i] = new_root(w, homes, i, type);
+    } else {
+      params[i] = operands[i];
+      if (params[i].root < 0 || w->roots.data[params[i].root].fixed) return refuse(w, op);
     }
-  return bad;
-}
-
-static bool contiguous(vt_type whole, const int64_t *sizes) {
-  int32_t d = 0;
-  while (d < whole.rank && sizes[d] == 1) d++;
-  for (d++; d < whole.rank; d++)
-    if (sizes[d] != whole.dims[d]) return false;
-  return true;
-}
-
-static bool all_in_registers(const vt_op *op) {
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!vt_loop_in_registers(op->operands[i]->type)) return false;
-  return true;
-}
-
-static bool contraction_ok(const vt_op *op, int64_t *cost) {
-  uint32_t operands = op->code == VT_OP_REDUCE ? 1 : 2;
-  int64_t terms = vt_loop_terms(op), elements = vt_type_elements(op->results[0].type);
-  if (terms * (elements + 7) / 8 > MOST_VECTORS) return false;
-  int64_t bad = 0;
-  for (uint32_t i = 0; i < operands; i++) bad += scattered(op, i, terms);
-  *cost += terms * (elements + 7) / 8;
-  return bad <= (op->code == VT_OP_REDUCE ? MOST_SCATTERED : 0);
-}
-
-static bool dot_ok(const vt_op *op, int64_t *cost) {
-  vt_dtype lhs = op->operands[0]->type.dtype, rhs = op->operands[1]->type.dtype,
-           out = op->results[0].type.dtype;
-  bool floats = (lhs == VT_F32 || lhs == VT_BF16) && (rhs == VT_F32 || rhs == VT_BF16) &&
-                (out == VT_F32 || out == VT_BF16);
-  return floats && vt_type_elements(op->results[0].type) > 1 && contraction_ok(op, cost);
-}
-
-// exp, sin and similar: many instructions.
-static bool is_function(const vt_op *op) {
-  const vt_op_info *info = vt_op_info_get(op->code);
-  bool has_integers = info->kinds & (1 << VT_KIND_SIGNED | 1 << VT_KIND_UNSIGNED);
-  return info->cost >= VT_COST_MEDIUM && !has_integers;
-}
-
-static bool op_ok(const vt_loop *loop, const vt_op *op, int64_t *cost) {
-  if (op->result_count != 1) return false;
-  vt_type type = op->results[0].type;
-  int64_t elements = vt_type_elements(type);
-  if (elements < 1) return false;
-  bool update = op->code == VT_OP_DYNAMIC_UPDATE_SLICE;
-  *cost += ((update ? vt_type_elements(op->operands[1]->type) : elements) + 7) / 8;
-  if (update) {
-    const vt_value *whole = op->operands[0];
-    return !whole->op && whole->func == loop->body && whole->index < (int32_t)loop->carried &&
-           loop->homes[whole->index] == VT_LOOP_GROWING &&
-           vt_loop_in_registers(op->operands[1]->type) &&
-           contiguous(type, op->operands[1]->type.dims);
   }
-  if (!vt_loop_in_registers(type)) return false;
-  uint32_t count;
+  return true;
+}
+
+// What the body returns is in its home.
+static bool leave_while(walk *w, const vt_op *op, vt_loop_homes *homes, const held *params,
+                        const held *returns, size_t roots, const uint64_t *before) {
+  const vt_func *body = op->regions[1];
+  for (uint32_t i = 0; i < body->return_count; i++) {
+    held to = params[i], from = returns[i];
+    if (!is_current(w, from) && homes->of[i] != VT_LOOP_FIXED) return blame(w, from, op);
+    if (homes->of[i] == VT_LOOP_MEMORY && from.root != to.root) return blame(w, to, op);
+  }
+  // Of what lived before, only what is carried here changes, and nothing else here reads it.
+  for (size_t r = 0; r < roots; r++) {
+    if (w->roots.data[r].version == before[r]) continue;
+    uint32_t carried = 0, all = 0;
+    for (uint32_t i = 0; i < body->param_count; i++) {
+      all += params[i].root == (int64_t)r;
+      carried += params[i].root == (int64_t)r && homes->of[i] == VT_LOOP_MEMORY;
+    }
+    if (carried != 1 || all != 1) return blame(w, (held){(int64_t)r, 0}, op);
+  }
+  return true;
+}
+
+static bool walk_while(walk *w, const vt_op *op, const held *operands, held *results) {
+  vt_func *cond = op->regions[0], *body = op->regions[1];
+  vt_loop_homes *homes = find_homes(w, body);
+  held *params = VT_NEW_ARRAY(&w->scratch, held, body->param_count), pred;
+  held *returns = VT_NEW_ARRAY(&w->scratch, held, body->return_count);
+  size_t roots = w->roots.size;
+  uint64_t *before = versions_now(w);
+  if (!enter_while(w, op, homes, operands, params)) return false;
+  uint64_t *entered = versions_now(w);
+  size_t with_own = w->roots.size;
+  if (!walk_func(w, cond, params, &pred)) return false;
+  for (size_t r = 0; r < with_own; r++)
+    if (w->roots.data[r].version != entered[r]) return blame(w, (held){(int64_t)r, 0}, op);
+  if (!can_read(w, pred, op) || !walk_func(w, body, params, returns) ||
+      !leave_while(w, op, homes, params, returns, roots, before))
+    return false;
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    results[i] = params[i];
+    if (params[i].root >= 0 && homes->of[i] == VT_LOOP_MEMORY)
+      results[i].version = w->roots.data[params[i].root].version;
+  }
+  return true;
+}
+
+// A result of branches: in memory where all leave the same memory.
+static bool join(walk *w, const vt_op *op, uint32_t r, held *const *returns, uint32_t branches,
+                 held *out) {
+  bool same = true;
+  for (uint32_t b = 1; b < branches; b++) same &= returns[b][r].root == returns[0][r].root;
+  *out = same ? returns[0][r] : IN_REGISTERS;
+  if (out->root >= 0) out->version = w->roots.data[out->root].version;
+  return same || vt_loop_in_registers(op->results[r].type) || refuse(w, op);
+}
+
+static bool walk_branches(walk *w, const vt_op *op, const held *operands, held *results) {
+  size_t roots = w->roots.size;
+  uint64_t *before = versions_now(w), *after = versions_now(w);
+  held **returns = VT_NEW_ARRAY(&w->scratch, held *, op->region_count);
+  if (!op->region_count || !can_read(w, operands[0], op)) return refuse(w, op);
+  for (uint32_t b = 0; b < op->region_count; b++) {
+    returns[b] = VT_NEW_ARRAY(&w->scratch, held, op->result_count);
+    for (size_t r = 0; r < roots; r++) w->roots.data[r].version = before[r];
+    if (!walk_func(w, op->regions[b], operands + 1, returns[b])) return false;
+    for (uint32_t r = 0; r < op->result_count; r++)
+      if (!can_read(w, returns[b][r], op)) return false;
+    for (size_t r = 0; r < roots; r++)
+      if (w->roots.data[r].version != before[r]) after[r] = ++w->versions;
+  }
+  for (size_t r = 0; r < roots; r++) w->roots.data[r].version = after[r];
+  for (uint32_t r = 0; r < op->result_count; r++)
+    if (!join(w, op, r, returns, op->region_count, &results[r])) return false;
+  return true;
+}
+
+// The regions of reductions and scatters are code on single elements.
+static bool walk_element_region(walk *w, const vt_op *op, int64_t times) {
+  vt_func *region = op->regions[0];
+  held *params = VT_NEW_ARRAY(&w->scratch, held, region->param_count);
+  held *returns = VT_NEW_ARRAY(&w->scratch, held, region->return_count);
+  for (uint32_t i = 0; i < region->param_count; i++) params[i] = IN_REGISTERS;
+  int64_t steps = w->steps, cost = w->cost;
+  bool ok = walk_func(w, region, params, returns);
+  w->steps = steps;
+  w->cost += (w->cost - cost) * (times - 1);
+  return ok;
+}
+
+// A large operand is only read where it lies.
+static bool reads_in_memory(const vt_op *op, uint32_t operand) {
   switch (op->code) {
-  case VT_OP_CONSTANT:
-  case VT_OP_IOTA:
-    return vt_emit_compute_dtype(type.dtype) != VT_PRED && vt_dtype_get(type.dtype)->bits >= 8;
-  case VT_OP_RESHAPE:
-    return all_in_registers(op);
-  case VT_OP_BROADCAST_IN_DIM:
-  case VT_OP_TRANSPOSE:
-  case VT_OP_SLICE:
-  case VT_OP_CONCATENATE:
-  case VT_OP_REVERSE:
-    *cost += elements / 4;
-    return all_in_registers(op) && vt_dtype_get(type.dtype)->bits >= 8;
   case VT_OP_DYNAMIC_SLICE:
-    return vt_dtype_get(type.dtype)->bits >= 8 &&
-           contiguous(op->operands[0]->type, vt_attr_ints(op, VT_ATTR_SLICE_SIZES, &count));
-  case VT_OP_REDUCE: {
-    vt_reducer reducer = vt_reducer_of(op);
-    return reducer != VT_REDUCE_NONE && reducer < VT_REDUCE_ARGMAX && vt_emit_has_types(op) &&
-           vt_loop_in_registers(op->operands[0]->type) && contraction_ok(op, cost);
-  }
-  case VT_OP_DOT_GENERAL:
-    return dot_ok(op, cost);
+  case VT_OP_DYNAMIC_UPDATE_SLICE:
+  case VT_OP_GATHER:
+  case VT_OP_SCATTER:
+  case VT_OP_SLICE:
+    return operand == 0;
   default:
-    if (op->region_count || !op->operand_count || !vt_emit_supports(op) || !all_in_registers(op))
-      return false;
-    *cost += (elements + 7) / 8 * (is_function(op) ? 30 : 1);
+    return op->code == VT_OP_DOT_GENERAL;
+  }
+}
+
+static bool walk_plain(walk *w, const vt_op *op, const held *operands, held *results) {
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    if (!can_read(w, operands[i], op)) return false;
+    if (!vt_loop_in_registers(op->operands[i]->type) && !reads_in_memory(op, i))
+      return refuse(w, op);
+  }
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    results[i] = IN_REGISTERS;
+    if (!type_ok(op->results[i].type)) return refuse(w, op);
+  }
+  w->steps++;
+  vt_loop_way way = vt_loop_way_of(op, &w->cost);
+  if (way == VT_LOOP_REFUSED || w->cost > MOST_VECTORS) return refuse(w, op);
+  if (way == VT_LOOP_CALL) {
+    if (vt_loop_called(w->loop, op) == w->loop->called.size)
+      vt_array_push_in(w->arena, &w->loop->called, op);
     return true;
   }
-}
-
-// A carried value that grows: the body returns one update of it, after which nothing reads the old
-// value.
-static bool grows(const vt_func *body, uint32_t i) {
-  const vt_op *update = body->returns[i]->op;
-  if (!update || update->code != VT_OP_DYNAMIC_UPDATE_SLICE ||
-      update->operands[0] != body->params[i])
+  if (op->code == VT_OP_SCATTER &&
+      !walk_element_region(w, op, vt_type_elements(op->operands[2]->type)))
     return false;
-  for (uint32_t r = 0; r < body->return_count; r++)
-    if (body->returns[r] == body->params[i] || (r != i && body->returns[r] == body->returns[i]))
-      return false;
-  for (const vt_op *op = update->next; op; op = op->next)
-    for (uint32_t k = 0; k < op->operand_count; k++)
-      if (op->operands[k] == body->params[i]) return false;
+  if (op->code == VT_OP_REDUCE && vt_loop_folds(op) &&
+      !walk_element_region(w, op, vt_loop_terms(op) * vt_type_elements(op->results[0].type)))
+    return false;
+  if (!is_update(op)) return true;
+  if (operands[0].root < 0 || w->roots.data[operands[0].root].fixed)
+    return vt_loop_in_registers(op->results[0].type) || refuse(w, op);
+  root *r = &w->roots.data[operands[0].root];
+  results[0] = (held){operands[0].root, r->version = ++w->versions};
   return true;
 }
 
-static bool reads_ok(const vt_loop *loop, const vt_op *op) {
-  for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_value *x = op->operands[i];
-    bool growing = !x->op && x->func == loop->body && loop->homes[x->index] == VT_LOOP_GROWING;
-    bool grown = x->op && x->op->code == VT_OP_DYNAMIC_UPDATE_SLICE;
-    bool large = !vt_loop_in_registers(x->type);
-    if (!growing && !grown && !large) continue;
-    bool read = op->code == VT_OP_DYNAMIC_SLICE && i == 0;
-    if (!read && !(op->code == VT_OP_DYNAMIC_UPDATE_SLICE && i == 0 && !grown) &&
-        !(op->code == VT_OP_DOT_GENERAL && !growing && !grown))
-      return false;
+// Values that keep their bytes, also as elements in registers.
+bool vt_loop_renames(const vt_op *op) {
+  return op->code != VT_OP_BITCAST_CONVERT && vt_op_is_alias(op);
+}
+
+static bool walk_op(walk *w, const vt_op *op, const held *operands, held *results) {
+  switch (op->code) {
+  case VT_OP_WHILE:
+    return walk_while(w, op, operands, results);
+  case VT_OP_IF:
+  case VT_OP_CASE:
+    return walk_branches(w, op, operands, results);
+  case VT_OP_CALL:
+  case VT_OP_COMPOSITE:
+    return walk_func(w, vt_op_callee(op), operands, results);
+  default:
+    break;
   }
+  if (!vt_loop_renames(op)) return walk_plain(w, op, operands, results);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    results[i] = operands[i];
+    if (!type_ok(op->results[i].type)) return refuse(w, op);
+  }
+  return true;
+}
+
+static bool walk_func(walk *w, vt_func *func, const held *params, held *returns) {
+  vt_func_number(func);
+  if (++w->depth > MOST_DEPTH) return refuse(w, func->first ? func->first : w->loop->op);
+  held *values = VT_NEW_ARRAY(&w->scratch, held, func->value_count);
+  for (uint32_t i = 0; i < func->param_count; i++) values[func->params[i]->id] = params[i];
+  for (const vt_op *op = func->first; op; op = op->next) {
+    held *operands = VT_NEW_ARRAY(&w->scratch, held, op->operand_count);
+    held *results = VT_NEW_ARRAY(&w->scratch, held, op->result_count);
+    for (uint32_t i = 0; i < op->operand_count; i++) operands[i] = values[op->operands[i]->id];
+    if (!walk_op(w, op, operands, results)) return false;
+    for (uint32_t i = 0; i < op->result_count; i++) values[op->results[i].id] = results[i];
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) returns[i] = values[func->returns[i]->id];
+  w->depth--;
   return true;
 }
 
@@ -301,49 +402,77 @@ static vt_loop *stays(const vt_op *loop, const vt_op *why) {
   if (!vt_log_on(VT_LOG_DEBUG)) return NULL;
   vt_arena scratch = {0};
   vt_log(VT_LOG_DEBUG, "%s runs step by step: %s has no code in a loop",
-         vt_op_describe(loop, &scratch), vt_op_describe(why, &scratch));
+         vt_op_describe(loop, &scratch), why ? vt_op_describe(why, &scratch) : "it");
   vt_arena_free(&scratch);
   return NULL;
 }
 
-vt_loop *vt_loop_find(vt_arena *arena, const vt_op *op) {
-  vt_func *body = op->regions[1];
-  int64_t count = iterations(op), steps = 0, cost = 0;
-  if (count < LEAST_ITERATIONS) return NULL;
-  vt_loop *loop = VT_NEW(arena, vt_loop);
-  *loop = (vt_loop){.op = op, .cond = op->regions[0], .body = body, .carried = body->return_count};
-  loop->homes = VT_NEW_ARRAY(arena, uint8_t, body->param_count);
-  for (uint32_t i = 0; i < body->param_count; i++) {
-    bool fixed = i >= loop->carried || body->returns[i] == body->params[i];
-    loop->homes[i] = fixed ? VT_LOOP_FIXED : grows(body, i) ? VT_LOOP_GROWING : VT_LOOP_STATE;
-    vt_type type = body->params[i]->type;
-    if (vt_type_elements(type) < 1 || type.dtype == VT_TOKEN) return NULL;
-    if (loop->homes[i] == VT_LOOP_STATE && !vt_loop_in_registers(type)) return NULL;
-    if (vt_dtype_get(type.dtype)->bits < 8 && type.dtype != VT_PRED) return NULL;
-    if (vt_dtype_kind_of(type.dtype) == VT_KIND_COMPLEX ||
-        (vt_dtype_is_float(type.dtype) && vt_dtype_bytes(type.dtype) < 2))
-      return NULL;
+uint32_t vt_loop_called(const vt_loop *loop, const vt_op *op) {
+  uint32_t i = 0;
+  while (i < loop->called.size && loop->called.data[i] != op) i++;
+  return i;
+}
+
+static bool walk_once(walk *w, const vt_op *op) {
+  w->cost = w->steps = w->depth = 0;
+  w->roots.size = w->roots.capacity = 0;
+  w->again = false;
+  w->why = NULL;
+  held *operands = VT_NEW_ARRAY(&w->scratch, held, op->operand_count);
+  held *results = VT_NEW_ARRAY(&w->scratch, held, op->result_count);
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_type type = op->operands[i]->type;
+    if (!type_ok(type)) return false;
+    operands[i] = vt_loop_in_registers(type) ? IN_REGISTERS : new_root(w, NULL, i, type);
   }
-  for (const vt_op *o = loop->cond->first; o; o = o->next, steps++)
-    if (o->code == VT_OP_DYNAMIC_UPDATE_SLICE || !op_ok(loop, o, &cost) || !reads_ok(loop, o))
-      return stays(op, o);
-  for (const vt_op *o = body->first; o; o = o->next, steps++)
-    if (!op_ok(loop, o, &cost) || !reads_ok(loop, o)) return stays(op, o);
-  for (uint32_t i = 0; i < body->return_count; i++) // a grown value is returned in its own position
-    if (loop->homes[i] == VT_LOOP_STATE && body->returns[i]->op &&
-        body->returns[i]->op->code == VT_OP_DYNAMIC_UPDATE_SLICE)
-      return NULL;
-  if (cost > MOST_VECTORS || count * steps < LEAST_STEPS) return NULL;
-  vt_func_number(loop->cond);
-  vt_func_number(body);
-  return loop;
+  return walk_while(w, op, operands, results);
+}
+
+vt_loop *vt_loop_find(vt_arena *arena, const vt_op *op) {
+  int64_t count = iterations(op);
+  if (count >= 0 && count < LEAST_ITERATIONS) return NULL;
+  vt_loop *loop = VT_NEW(arena, vt_loop);
+  *loop = (vt_loop){.op = op};
+  walk w = {.arena = arena, .loop = loop};
+  bool ok;
+  do {
+    loop->called.size = 0;
+    ok = walk_once(&w, op);
+    vt_arena_free(&w.scratch);
+    w.scratch = (vt_arena){0};
+  } while (!ok && w.again && !w.why);
+  if (!ok) return stays(op, w.why);
+  return count >= 0 && count * w.steps < LEAST_STEPS ? NULL : loop;
+}
+
+static void key_func(const vt_loop *loop, const vt_func *func, vt_text *out_key) {
+  const uint8_t *homes = vt_loop_homes_of(loop, func);
+  for (uint32_t i = 0; homes && i < func->param_count; i++) vt_text_printf(out_key, "%d", homes[i]);
+  vt_func_print(func, -1, out_key);
+}
+
+// Of whiles inside: the homes; of calls: the callee, which the text only names.
+static void key_inner(const vt_loop *loop, const vt_func *func, vt_text *out_key) {
+  for (const vt_op *op = func->first; op; op = op->next) {
+    vt_func *callee = vt_op_callee(op);
+    if (callee) {
+      key_func(loop, callee, out_key);
+      key_inner(loop, callee, out_key);
+    }
+    for (uint32_t r = 0; r < op->region_count; r++) {
+      const uint8_t *homes = vt_loop_homes_of(loop, op->regions[r]);
+      for (uint32_t i = 0; homes && i < op->regions[r]->param_count; i++)
+        vt_text_printf(out_key, "%d", homes[i]);
+      key_inner(loop, op->regions[r], out_key);
+    }
+  }
 }
 
 void vt_loop_key(const vt_loop *loop, const vt_target *target, vt_text *out_key) {
   vt_text_printf(out_key, "loop %d %d %d %d %d;", target->lanes, target->avx512, target->bf16,
                  target->f16c, target->fma);
-  for (uint32_t i = 0; i < loop->body->param_count; i++)
-    vt_text_printf(out_key, "%d", loop->homes[i]);
-  vt_func_print(loop->cond, -1, out_key);
-  vt_func_print(loop->body, -1, out_key);
+  for (uint32_t r = 0; r < 2; r++) {
+    key_func(loop, loop->op->regions[r], out_key);
+    key_inner(loop, loop->op->regions[r], out_key);
+  }
 }

@@ -81,8 +81,7 @@ static bool ascending(const int64_t *numbers, uint32_t count) {
   return true;
 }
 
-// True for ops that only rename bytes: result i is operand i.
-static bool is_alias(const vt_op *op) {
+bool vt_op_is_alias(const vt_op *op) {
   if (op->code == VT_OP_OPTIMIZATION_BARRIER) return true;
   if (op->operand_count == 0 || op->result_count != 1) return false;
   vt_type from = op->operands[0]->type, to = op->results[0].type;
@@ -173,7 +172,7 @@ static void alias_invariants(vt_plan *plan, const vt_op *op, const bool *invaria
 
 static vt_status add_op(vt_plan *plan, vt_op *op) {
   if (token_only(op)) return VT_OK;
-  if (is_alias(op)) {
+  if (vt_op_is_alias(op)) {
     vt_assert(op->result_count <= op->operand_count);
     vt_assert_each(i, op->result_count,
                    vt_type_bytes(op->results[i].type) == vt_type_bytes(op->operands[i]->type));

@@ -144,6 +144,8 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
                         vt_plan **out_plan) VT_CHECKED;
 // Gives every value of the steps a slot, and every temporary slot a place. (plan_memory.c)
 vt_status vt_plan_memory(vt_plan *plan) VT_CHECKED;
+// True for ops that only rename bytes: result i is operand i.
+bool vt_op_is_alias(const vt_op *op);
 // UNIMPLEMENTED with the op, its place and `what`.
 vt_status vt_step_refuse(const vt_step *step, const char *what) VT_CHECKED;
 // Takes `st` and prefixes its message with the step's op and place; VT_OK stays.
