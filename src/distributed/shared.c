@@ -220,7 +220,7 @@ void vt_lane_push(vt_lane *lane, const vt_lane_piece *piece) {
   uint64_t sent = atomic_load_explicit(&lane->sent, memory_order_relaxed);
   vt_assert(piece->size <= VT_PIECE_BYTES);
   lane->pieces[sent % VT_LANE_PIECES] = *piece;
-  atomic_store(&lane->sent, sent + 1);
+  atomic_store_explicit(&lane->sent, sent + 1, memory_order_release); // the bell is rung after it
 }
 
 const uint8_t *vt_lane_front(vt_lane *lane, vt_lane_piece *out_piece) {

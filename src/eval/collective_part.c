@@ -168,7 +168,10 @@ static vt_status run_whole(part *p) {
   }
   for (uint32_t k = 0; k < p->op->result_count; k++) {
     vt_lane_set set = {p->op, p->state, p->env, k, kept->in, kept->out, kept->fold};
-    VT_TRY(vt_collective_row(&set, p->member_count, p->members));
+    if (kept->fold && p->op->code == VT_OP_ALL_REDUCE) // what the row does for one device
+      VT_TRY(vt_collective_fold(&set, p->member_count, p->members, p->out[k].data));
+    else
+      VT_TRY(vt_collective_row(&set, p->member_count, p->members));
   }
   return VT_OK;
 }

@@ -115,16 +115,20 @@ static vt_vec_fn loop_of(const vt_op *op, vt_dtype dtype) {
   return vt_vec()->op[klass][op->code];
 }
 
+static vt_vec_fn select_of(vt_dtype dtype) {
+  size_t bytes = vt_dtype_bytes(dtype);
+  return vt_vec()->select[bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : 4];
+}
+
 static vt_status run_select(int64_t n, const vt_tensor *in, vt_tensor *out) {
   size_t bytes = vt_dtype_bytes(out->type.dtype);
-  int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : 4;
   const void *a = in[0].data;
   if (n > 1 && vt_type_elements(in[0].type) == 1) {
     const void *chosen = *(const uint8_t *)a ? in[1].data : in[2].data;
     if (out->data != chosen) memmove(out->data, chosen, bytes * (size_t)n);
     return VT_OK;
   }
-  vt_vec()->select[log2](n, a, in[1].data, in[2].data, out->data, 0);
+  select_of(out->type.dtype)(n, a, in[1].data, in[2].data, out->data, 0);
   return VT_OK;
 }
 
@@ -164,6 +168,23 @@ vt_status vt_eval_lanes(const vt_op *op, int64_t n, const vt_tensor *in, vt_tens
   run_blocks(loop, n, count, arrays, array_of(out->type.dtype, out->data, false, false),
              vt_vec_width_of(dtype));
   return VT_OK;
+}
+
+bool vt_eval_eltwise_loop(const vt_op *op, vt_eval_loop *out) {
+  vt_type type = op->results[0].type;
+  int64_t n = vt_type_elements(type);
+  uint32_t count = vt_op_own_operands(op);
+  bool select = op->code == VT_OP_SELECT,
+       own = op->code == VT_OP_CONVERT || real_part_op(op) || op->code == VT_OP_REDUCE_PRECISION;
+  if (own || !count || n <= 0 || (!select && vt_vec_is_narrow(type.dtype))) return false;
+  for (uint32_t i = 0; i < count; i++) {
+    vt_type in = op->operands[i]->type;
+    if (vt_type_elements(in) != n || (!select && vt_vec_is_narrow(in.dtype))) return false;
+  }
+  vt_dtype dtype = op->operands[0]->type.dtype;
+  vt_vec_fn loop = select ? select_of(type.dtype) : loop_of(op, dtype);
+  *out = (vt_eval_loop){loop, n, select ? 0 : vt_vec_width_of(dtype)};
+  return loop != NULL;
 }
 
 vt_status vt_eval_eltwise(const vt_eval_call *call) {

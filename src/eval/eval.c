@@ -12,14 +12,16 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
-// Arithmetic flushes subnormals, as on XLA's threads.
+// Arithmetic flushes subnormals, as on XLA's threads. Writing the register takes as long as a small
+// op does: who runs many has set it.
+enum { FLUSH = 0x8040 };
 static unsigned flush_on(void) {
   unsigned saved = _mm_getcsr();
-  _mm_setcsr(saved | 0x8040u);
+  if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved | FLUSH);
   return saved;
 }
 static void flush_restore(unsigned saved) {
-  _mm_setcsr(saved);
+  if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved);
 }
 #elif defined(__aarch64__)
 static unsigned flush_on(void) {
@@ -202,6 +204,10 @@ static bool func_supported(const vt_func *func, int32_t depth) {
 
 bool vt_eval_supports(const vt_op *op) {
   return op_supported(op, 0);
+}
+
+bool vt_eval_find_loop(const vt_op *op, vt_eval_loop *out) {
+  return kernels[op->code] == vt_eval_eltwise && vt_eval_eltwise_loop(op, out);
 }
 
 bool vt_eval_in_place_ok(const vt_op *op, uint32_t operand, uint32_t result) {

@@ -48,6 +48,16 @@ struct vt_eval_env {
 vt_status vt_eval_op(const vt_op *op, const vt_eval_env *env, const vt_tensor *operands,
                      vt_tensor *results) VT_CHECKED;
 
+// The loop that vt_eval_op runs for an elementwise op, found once for many runs: `count` elements
+// of up to three operands, `width` as in vec.h. The caller flushes subnormals.
+typedef struct vt_eval_loop {
+  void (*run)(int64_t count, const void *a, const void *b, const void *c, void *out, int32_t width);
+  int64_t count;
+  int32_t width;
+} vt_eval_loop;
+// False where the loop does not read and write the arrays as they are, or is no single one.
+bool vt_eval_find_loop(const vt_op *op, vt_eval_loop *out_loop);
+
 // Runs a whole function, op by op. Results as above.
 vt_status vt_eval_func(const vt_func *func, const vt_eval_env *env, const vt_tensor *args,
                        vt_tensor *results) VT_CHECKED;

@@ -111,6 +111,7 @@ vt_status vt_eval_reduce_precision(const vt_op *op, int64_t n, vt_dtype dtype, c
                                    void *out) VT_CHECKED;
 // Whether vt_eval_lanes has a loop for these types.
 bool vt_eval_eltwise_supports(const vt_op *op, const vt_dtype *in, vt_dtype out);
+bool vt_eval_eltwise_loop(const vt_op *op, vt_eval_loop *out_loop); // vt_eval_find_loop
 
 // vt_eval_lockstep inside a running call.
 vt_status vt_eval_lockstep_run(vt_eval_state *state, const vt_func *func, const vt_eval_env *env,

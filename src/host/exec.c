@@ -70,6 +70,19 @@ static vt_status run_eval(const vt_step *step, vt_exec *exec, vt_frame *const *f
   return VT_OK;
 }
 
+static vt_status run_lanes(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                           uint32_t count) {
+  (void)exec;
+  const vt_eval_loop *loop = step->body;
+  for (uint32_t f = 0; f < count; f++) {
+    char *const *slots = frames[f]->slots;
+    const void *in[3] = {0};
+    for (uint32_t i = 0; i < step->input_count; i++) in[i] = slots[step->input_slots[i]];
+    loop->run(loop->count, in[0], in[1], in[2], slots[step->output_slots[0]], loop->width);
+  }
+  return VT_OK;
+}
+
 static bool eval_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   return vt_eval_in_place_ok(step->op, input, output);
 }
@@ -77,7 +90,14 @@ static bool eval_in_place_ok(const vt_step *step, uint32_t output, uint32_t inpu
 vt_status vt_step_eval(vt_plan *plan, vt_step *step) {
   if (!vt_eval_supports(step->op)) return vt_step_refuse(step, "not supported");
   bool alone = plan->program->small || plan->program->options.evaluator_only;
-  if (alone || !vt_step_elements(step)) step->run = run_eval;
+  vt_eval_loop loop;
+  if (plan->program->small && vt_eval_find_loop(step->op, &loop)) {
+    vt_eval_loop *kept = step->body = VT_NEW(&plan->program->arena, vt_eval_loop);
+    *kept = loop;
+    step->run = run_lanes;
+  } else if (alone || !vt_step_elements(step)) {
+    step->run = run_eval;
+  }
   step->runner = "evaluator";
   step->in_place_ok = eval_in_place_ok;
   return VT_OK;
