@@ -135,7 +135,8 @@ def measure_kernel(sides, name, options):
 def measure_partition(side, name, options):
     """Processor time, the first time in a process: a model's partitioning over eight devices and its import; or per
     thousand operations of a large program, or of one on many devices, and of a small one on few. `again`: the same in
-    a process that has done so before. `prediction`: of a model as well, import and all."""
+    a process that has done so before. `prediction`: of a model as well, import and all, in a process of its own; `alone`:
+    of the model's program for one device, next to that one's import."""
     tool = os.path.join(ROOT, "build/release/bench/partition")
     if not os.path.exists(tool):
         raise Failed("build/release/bench/partition is not built")
@@ -152,15 +153,19 @@ def measure_partition(side, name, options):
         turns = [zip(per_thousand(*PARTITIONS[name]), per_thousand(10_000, 4)) for _ in range(2 * options.rounds)]
         first, again = zip(*turns)
     else:
+        made = {}
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, name)
-            side.ask("load", model=name, devices=8)
-            side.ask("export", path=path)
-            made = [ask(path) for _ in range(10 * options.rounds)]
-        pairs = lambda what, when: [(one[when][what], one[when]["import"]) for one in made]
-        first, again = pairs("partition", "first"), pairs("partition", "again")
+            for devices in (8, 1):
+                path = os.path.join(folder, f"{name}{devices}")
+                side.ask("load", model=name, devices=devices)
+                side.ask("export", path=path)
+                made[devices] = [ask(path) for _ in range(5 * options.rounds)]
+        pairs = lambda devices, what, when: [(one[when][what], one[when]["import"]) for one in made[devices]]
+        first, again = pairs(8, "partition", "first"), pairs(8, "partition", "again")
     middle = lambda pairs: tuple(statistics.median(column) for column in zip(*pairs))
-    extra = {} if name in PARTITIONS else {"prediction": middle(pairs("predict", "first"))}
+    extra = {}
+    if name not in PARTITIONS:
+        extra = {"prediction": middle(pairs(8, "predict", "first")), "alone": middle(pairs(1, "predict", "first"))}
     return middle(first), {"again": middle(again)} | extra
 
 
@@ -234,6 +239,8 @@ def bars(rows, amx, peak):
         again = {row["name"]: row["again"][1] / row["again"][0] for row in rows if "again" in row}
         for when, ratios in ("", whole["partition"]), (" again", again):
             out.append((f"partition{when} against import, slowest", min(ratios[model] for model in MODELS), 1 / 1.5))
+        alone = [row["alone"][1] / row["alone"][0] for row in rows if "alone" in row]
+        out.append(("prediction for one device against import, slowest", min(alone), 1 / 2))
         out.append(("partition per op, 100,000 ops", whole["partition"]["10x ops"], 1 / 1.5))
         out.append(("partition, 2,048 devices", whole["partition"]["512x devices"], 1 / 1.2))
     measured = [row for row in rows if row["metric"] == "pallas" and row["ratio"]]
@@ -273,6 +280,8 @@ def print_row(row):
     if "prediction" in row:
         vtpu, peer = row["prediction"]
         line += f"   whole prediction {vtpu * scale:9.3f}, {vtpu / peer:.1f} of import"
+        vtpu, peer = row["alone"]
+        line += f", for one device {vtpu * scale:9.3f}, {vtpu / peer:.1f}"
     if "interpreted" in row:
         line += f"   interpreted {row['interpreted'] * scale:9.1f} {row['interpreted'] / row['vtpu']:7.0f}"
     print(line, flush=True)

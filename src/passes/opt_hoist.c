@@ -173,10 +173,11 @@ static void hoist_from_body(vt_op *loop, bool partitioned, vt_arena *scratch, bo
   vt_op *next;
   for (vt_op *op = body->first; op; op = next) {
     next = op->next;
-    bool invariant = partitioned ? op->note != NULL : worth_hoisting(op);
+    bool invariant = !partitioned || op->note;
     bool keep = partitioned && !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE);
     for (uint32_t i = 0; i < op->operand_count && invariant; i++)
       invariant = outer[op->operands[i]->id] != NULL;
+    invariant = invariant && (partitioned || worth_hoisting(op));
     if (invariant) hoist_op(loop, op, outer, keep);
     op->note = NULL;
     if (!invariant || keep) {

@@ -42,12 +42,17 @@ typedef struct group {
 
 enum { NONE = -1 };
 
+// What each reader of an operator asks again.
+typedef enum answer { UNKNOWN, NO, YES } answer;
+
 // What is known of an operator: its note.
 typedef struct place {
   int32_t few[FEW_GROUPS], *groups; // where it is made: `few`, or room for MOST_GROUPS
   int32_t count, order;
-  bool stored;        // its results are arrays in memory, written by its one group
-  const bool *unread; // of a loop: operands that nothing in it reads; NULL for others
+  double held;             // see held_for; negative if not known yet
+  answer follows, spreads; // see follows_product, spreads
+  bool stored;             // its results are arrays in memory, written by its one group
+  const bool *unread;      // of a loop: operands that nothing in it reads; NULL for others
 } place;
 
 typedef struct use {
@@ -76,7 +81,8 @@ static place *place_of(const vt_op *op) {
 
 static bool hands_on(const vt_op *op) {
   vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
-  return (class == VT_CLASS_NAME || vt_op_is_marker(op)) && op->operand_count >= op->result_count;
+  bool marks = op->code == VT_OP_CUSTOM_CALL && vt_op_is_marker(op);
+  return (class == VT_CLASS_NAME || marks) && op->operand_count >= op->result_count;
 }
 
 const vt_value *vt_kernel_source(const vt_value *value) {
@@ -318,11 +324,12 @@ static bool follows_product_in(const fusing *f, const vt_op *op, int *steps) {
 
 static bool follows_product(const fusing *f, const vt_op *op) {
   int steps = MOST_SEARCH;
-  return follows_product_in(f, op, &steps);
+  place *p = place_of(op);
+  if (!p->follows) p->follows = follows_product_in(f, op, &steps) ? YES : NO;
+  return p->follows == YES;
 }
 
-// Bytes that must be arrays in memory only because the operator is made in several kernels.
-static double held_for(const fusing *f, const vt_op *op, int depth) {
+static double held_within(const fusing *f, const vt_op *op, int depth) {
   double held = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     const vt_value *from = vt_kernel_source(op->operands[i]);
@@ -331,9 +338,16 @@ static double held_for(const fusing *f, const vt_op *op, int depth) {
       held += bytes_of(f, from);
     else
       held +=
-          fmin(bytes_of(f, from), held_for(f, from->op, depth + 1)); // it, or what it is made of
+          fmin(bytes_of(f, from), held_within(f, from->op, depth + 1)); // it, or what it is made of
   }
   return held;
+}
+
+// Bytes that must be arrays in memory only because the operator is made in several kernels.
+static double held_for(const fusing *f, const vt_op *op) {
+  place *p = place_of(op);
+  if (p->held < 0) p->held = held_within(f, op, 0);
+  return p->held;
 }
 
 // Whether the value, under whatever shape, is handed to more elements than it has.
@@ -349,8 +363,13 @@ static bool is_spread(const fusing *f, const vt_value *value, int depth) {
 // A row's or a column's value that is dear to make, or the end of a reduction, is not made again
 // for each element that it goes to.
 static bool spreads(const fusing *f, const vt_op *op) {
-  if (elements(&op->results[0]) <= 1 || !is_elementwise(op)) return false;
-  return is_spread(f, &op->results[0], 0) && (is_dear(op) || held_for(f, op, 0) > 0);
+  place *p = place_of(op);
+  if (!p->spreads) {
+    bool one = elements(&op->results[0]) <= 1 || !is_elementwise(op);
+    bool is = !one && is_spread(f, &op->results[0], 0) && (is_dear(op) || held_for(f, op) > 0);
+    p->spreads = is ? YES : NO;
+  }
+  return p->spreads == YES;
 }
 
 static bool takes_producers(const group *g) {
@@ -388,11 +407,12 @@ static bool widens(const fusing *f, const vt_op *op) {
          bytes_of(f, &op->results[0]) > bytes_of(f, vt_kernel_source(op->operands[0]));
 }
 
-static bool can_make(fusing *f, int32_t g, const vt_op *op) {
+// out_feeds: whether it then feeds a product.
+static bool can_make(fusing *f, int32_t g, const vt_op *op, bool *out_feeds) {
   if (!takes_producers(&f->groups.data[g]) || spreads(f, op)) return false;
   if (op->code == VT_OP_CONCATENATE && f->groups.data[g].kind != VT_KERNEL_LOOP) return false;
-  if (!feeds_hero(f, g, op)) return true;
-  return !is_dear(op) && (widens(f, op) || !follows_product(f, op));
+  *out_feeds = feeds_hero(f, g, op);
+  return !*out_feeds || (!is_dear(op) && (widens(f, op) || !follows_product(f, op)));
 }
 
 // The array that a reduction sums, or sums powers or products of.
@@ -499,20 +519,23 @@ static double made_from(const fusing *f, const vt_op *op, double enough, int dep
 static bool converts_array(fusing *f, const vt_op *op) {
   f->searches++;
   double bytes = bytes_of(f, &op->results[0]);
-  if (op->code != VT_OP_CONVERT)
-    return held_for(f, op, 0) <= 0 && made_from(f, op, bytes, 0) < bytes;
+  if (op->code != VT_OP_CONVERT) return held_for(f, op) <= 0 && made_from(f, op, bytes, 0) < bytes;
   const vt_value *from = vt_kernel_source(op->operands[0]);
   return !from->op || !is_elementwise(from->op);
 }
 
 static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
-  bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS;
-  for (int32_t i = 0; i < r->count && all; i++) all = can_make(f, r->groups[i], op);
+  bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS, feeds = false;
+  for (int32_t i = 0; i < r->count && all; i++) {
+    bool this = false;
+    all = can_make(f, r->groups[i], op, &this);
+    feeds = feeds || this;
+  }
   bool once = r->count > 1 && is_elementwise(op) && all && !converts_array(f, op);
-  for (int32_t i = 0; i < r->count && once && all; i++) all = !feeds_hero(f, r->groups[i], op);
+  if (once && feeds) all = false;
   if (all && r->count > 1)
     all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
-          (held_for(f, op, 0) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
+          (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
   if (!all) {
     store(f, op, r);
     return;
@@ -805,6 +828,7 @@ static void prepare(fusing *f) {
     place *p = VT_NEW(&f->scratch, place);
     p->groups = p->few;
     p->order = at;
+    p->held = -1;
     f->ops[at++] = op;
     op->note = p;
     if (hands_on(op)) continue;
