@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import loops
 import ops
 import pallas
 import serve
@@ -29,7 +30,6 @@ MODELS = ("mnist", "mlp", "transformer", "resnet50")
 ROWS = ("step", "step_8", "predict", "first_step", "init", "dispatch", "transfer", "scan", "ops", "partition", "pallas")
 PARTITIONS = {"10x ops": (100_000, 4), "512x devices": (10_000, 2048)}  # after the models: against 10,000 on 4
 LEVELS = {None: None, "avx2": 1, "avx512": 3}  # of --cpu: how many of the flags in machine() are left
-SCANS = ("cell16", "cell128", "sums32", "rnn16", "rnn64", "rnn8x32")  # bodies in worker.py
 UNITS = {"step": ("ms", 1e3), "step_8": ("ms", 1e3), "predict": ("ms", 1e3), "first_step": ("ms", 1e3), "init": ("ms", 1e3),
          "dispatch": ("us", 1e6), "transfer": ("ms", 1e3), "scan": ("ms", 1e3), "ops": ("ms", 1e3), "partition": ("ms", 1e3),
          "pallas": ("ms", 1e3)}
@@ -233,8 +233,9 @@ def bars(rows, amx, peak):
             out.append((f"{metric}, geomean", geomean(whole[metric].values()), bound))
     if "dispatch" in whole:
         out.append(("dispatch", whole["dispatch"]["no-op"], 0.4))
-    if set(SCANS) <= set(whole.get("scan", ())):
-        out.append(("scan of 10,000 steps, slowest", min(whole["scan"].values()), 1))
+    for kind, of_kind in ("scan of 10,000 steps", loops.SCANS), ("while that ends by its data", loops.WHILES):
+        if set(of_kind) <= set(whole.get("scan", ())):
+            out.append((f"{kind}, slowest", min(whole["scan"][name] for name in of_kind), 1))
     if complete("partition"):
         again = {row["name"]: row["again"][1] / row["again"][0] for row in rows if "again" in row}
         for when, ratios in ("", whole["partition"]), (" again", again):
@@ -332,7 +333,7 @@ def parse():
 def plan(options):
     for row in ROWS:
         if row in options.rows:
-            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": SCANS,
+            names = {"dispatch": ["no-op"], "transfer": ["64 MiB"], "scan": loops.names(),
                      "partition": [*options.models, *PARTITIONS], "pallas": pallas.CASES}.get(row, options.models)
             if row == "ops":
                 names = [name for name in ops.names() if options.ops in name]

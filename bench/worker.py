@@ -4,7 +4,6 @@
 In: one JSON object per line on standard input. Out: one JSON object per line. Everything else goes to standard error.
 """
 
-import functools
 import gc
 import time
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import loops
 import ops
 import pallas
 import programs
@@ -108,15 +108,14 @@ class Worker:
         return seconds
 
     def scan(self, body):
-        """Seconds of one lax.scan of 10,000 small steps."""
+        """Seconds of one loop of loops.py."""
         if body not in self.scans:
-            self.scans[body] = jax.jit(functools.partial(jax.lax.scan, SCANS[body][0]))
-        shape = SCANS[body][1]
-        start, xs = np.full(shape, 0.5, np.float32), np.full((10000, *shape), 0.1, np.float32)
-        arguments = [jax.device_put(x, jax.devices()[0]) for x in (start, xs)]
+            function, arguments = loops.find(body)
+            self.scans[body] = function, jax.device_put(arguments, jax.devices()[0])
+        function, arguments = self.scans[body]
         jax.block_until_ready(arguments)
         begin = time.perf_counter()
-        jax.block_until_ready(self.scans[body](*arguments))
+        jax.block_until_ready(function(*arguments))
         return time.perf_counter() - begin
 
     def pallas(self, name, form, count):
@@ -149,26 +148,6 @@ class Worker:
         for i in range(count):
             jax.block_until_ready(self.step(*self.inputs[i % 2]))
         return [(time.perf_counter() - wall) / count, (time.process_time() - processor) / count]
-
-
-def cell(h, x):
-    h = jnp.tanh(h * 0.9 + x)
-    return h, None
-
-
-def sums(h, x):
-    h = jnp.tanh(h * 0.9 + x)
-    return h, h.sum()
-
-
-def rnn(h, x):
-    h = jnp.tanh(h @ jnp.asarray(WEIGHTS[h.shape[-1]]) + x)
-    return h, h
-
-
-WEIGHTS = {n: np.random.default_rng(n).standard_normal((n, n)).astype(np.float32) / n for n in (16, 32, 64)}
-SCANS = {"cell16": (cell, (16,)), "cell128": (cell, (128,)), "sums32": (sums, (32,)), "rnn16": (rnn, (16,)),
-         "rnn64": (rnn, (64,)), "rnn8x32": (rnn, (8, 32))}
 
 
 if __name__ == "__main__":

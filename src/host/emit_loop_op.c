@@ -133,6 +133,7 @@ static LLVMValueRef reduce_to_one(vt_loop_code *m, const vt_op *op, vt_reducer r
     LLVMValueRef x = first_lanes(m, elements - c * lanes, s->parts[c], neutral);
     sum = vt_emit_combine(m->e, reducer, dtype, sum ? sum : neutral, x);
   }
+  if (!elements) return neutral;
   return elements == 1 ? s->parts[0] : tree(m, reducer, dtype, sum);
 }
 
@@ -324,6 +325,11 @@ static void emit_code(vt_loop_code *m, const vt_op *op) {
 }
 
 void vt_loop_op(vt_loop_code *m, const vt_op *op) {
+  if (vt_loop_is_empty(op)) {
+    for (uint32_t i = 0; i < op->result_count; i++)
+      *vt_loop_held(m, &op->results[i]) = vt_loop_new(m, op->results[i].type);
+    return;
+  }
   int64_t cost = 0;
   int before = vt_loop_use_lanes(m, op->results[0].type);
   vt_loop_way way = vt_loop_way_of(op, &cost);

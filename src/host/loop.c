@@ -192,7 +192,7 @@ static uint64_t *versions_now(walk *w) {
 // ---- Ops.
 
 static bool type_ok(vt_type type) {
-  if (vt_type_elements(type) < 1 || type.dtype == VT_TOKEN) return false;
+  if (type.dtype == VT_TOKEN) return false;
   if (vt_dtype_get(type.dtype)->bits < 8 && type.dtype != VT_PRED) return false;
   return vt_dtype_kind_of(type.dtype) != VT_KIND_COMPLEX &&
          !(vt_dtype_is_float(type.dtype) && vt_dtype_bytes(type.dtype) < 2);
@@ -336,6 +336,7 @@ static bool walk_plain(walk *w, const vt_op *op, const held *operands, held *res
   w->steps++;
   vt_loop_way way = vt_loop_way_of(op, &w->cost);
   if (way == VT_LOOP_REFUSED || w->cost > MOST_VECTORS) return refuse(w, op);
+  if (vt_loop_is_empty(op)) return true;
   if (way == VT_LOOP_CALL) {
     if (vt_loop_called(w->loop, op) == w->loop->called.size)
       vt_array_push_in(w->arena, &w->loop->called, op);

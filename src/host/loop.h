@@ -53,6 +53,7 @@ bool vt_loop_renames(const vt_op *op);
 
 // loop_check.c: whether there is code for a plain op on values in registers (operands that it reads
 // from memory may be large), and about how many instructions it takes; how it is done.
+bool vt_loop_is_empty(const vt_op *op); // its results have no elements
 typedef enum vt_loop_way { VT_LOOP_REFUSED, VT_LOOP_CODE, VT_LOOP_CALL } vt_loop_way;
 vt_loop_way vt_loop_way_of(const vt_op *op, int64_t *cost);
 // A reduction whose region becomes code, once for each term.

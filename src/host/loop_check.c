@@ -144,19 +144,23 @@ static bool has_code(const vt_op *op, int64_t *cost) {
 
 static bool can_call(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (!vt_loop_in_registers(op->results[i].type) || vt_type_elements(op->results[i].type) < 1)
-      return false;
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (vt_type_elements(op->operands[i]->type) < 1) return false;
+    if (!vt_loop_in_registers(op->results[i].type)) return false;
   bool kernel = op->code == VT_OP_CUSTOM_CALL && vt_op_attr(op, VT_ATTR_KERNEL);
   bool control = vt_op_info_get(op->code)->flags & VT_OPF_CONTROL;
   return all_in_registers(op) && vt_emit_has_types(op) && !kernel && !control &&
-         !vt_op_has_effect(op) && !vt_eval_meets_devices(op) && vt_eval_supports(op) &&
+         vt_eval_supports(op) &&
          vt_host_work(op) <= CALL_WORK;
 }
 
+bool vt_loop_is_empty(const vt_op *op) {
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (vt_type_elements(op->results[i].type)) return false;
+  return true;
+}
+
 vt_loop_way vt_loop_way_of(const vt_op *op, int64_t *cost) {
-  if (!op->result_count || vt_type_elements(op->results[0].type) < 1) return VT_LOOP_REFUSED;
+  if (!op->result_count || vt_op_has_effect(op) || vt_eval_meets_devices(op)) return VT_LOOP_REFUSED;
+  if (vt_loop_is_empty(op)) return VT_LOOP_CODE;
   bool updates = op->code == VT_OP_DYNAMIC_UPDATE_SLICE || op->code == VT_OP_SCATTER;
   if (!updates && !vt_loop_in_registers(op->results[0].type)) return VT_LOOP_REFUSED;
   int64_t before = *cost;

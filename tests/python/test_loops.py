@@ -215,3 +215,14 @@ def test_double_precision():
 
         run = lambda n, y, t: until(lambda c: (c[0] < n) & jnp.all(c[2] < 9), body, (jnp.int64(0), 0.0, y, t))
         both(run, np.int64(500), numbers(3, dtype=np.float64), np.zeros(8), rtol=1e-12)
+
+
+def test_arrays_without_elements():
+    def step(i, c):
+        x, e, f = c
+        both_ends = jnp.concatenate([e * 2, jnp.zeros((0, 3))])
+        y = x + both_ends.sum() + jnp.concatenate([e[:, 0], x]).sum() + (f @ both_ends).sum()
+        return y, lax.cond(x[0] > 3, lambda: both_ends, lambda: e), f
+
+    both(lambda n, *c: lax.fori_loop(0, n, step, c), np.int32(5), np.arange(4, dtype=np.float32), np.zeros((0, 3), np.float32),
+         np.ones((2, 0), np.float32))
