@@ -331,12 +331,14 @@ void vt_loop_op(vt_loop_code *m, const vt_op *op) {
     return;
   }
   int64_t cost = 0;
-  int before = vt_loop_use_lanes(m, op->results[0].type);
   vt_loop_way way = vt_loop_way_of(op, &cost);
   vt_assert(way != VT_LOOP_REFUSED);
-  if (way == VT_LOOP_CALL)
+  if (way == VT_LOOP_CALL) {
     emit_call(m, op);
-  else if (op->code == VT_OP_REDUCE && vt_loop_folds(op))
+    return;
+  }
+  int before = vt_loop_use_lanes(m, op->results[0].type);
+  if (op->code == VT_OP_REDUCE && vt_loop_folds(op))
     emit_fold(m, op);
   else if (op->code == VT_OP_DYNAMIC_SLICE)
     vt_loop_dynamic_slice(m, op);

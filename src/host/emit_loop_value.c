@@ -21,7 +21,7 @@ LLVMValueRef vt_loop_i32(vt_loop_code *m, int64_t x) {
 }
 
 int vt_loop_lanes(const vt_loop_code *m, vt_type type) {
-  int64_t elements = vt_type_elements(type);
+  int64_t elements = vt_loop_elements(type);
   int lanes = 1;
   while (lanes < elements && lanes < m->lanes) lanes *= 2;
   return lanes;
@@ -29,7 +29,7 @@ int vt_loop_lanes(const vt_loop_code *m, vt_type type) {
 
 uint32_t vt_loop_vectors(const vt_loop_code *m, vt_type type) {
   int64_t lanes = vt_loop_lanes(m, type);
-  return (uint32_t)((vt_type_elements(type) + lanes - 1) / lanes);
+  return (uint32_t)((vt_loop_elements(type) + lanes - 1) / lanes);
 }
 
 int vt_loop_use_lanes(vt_loop_code *m, vt_type type) {
@@ -108,7 +108,7 @@ void vt_loop_load(vt_loop_code *m, vt_type type, LLVMValueRef pointer, vt_held *
 // Stores exactly the elements of the value.
 void vt_loop_store(vt_loop_code *m, vt_type type, const vt_held *held, LLVMValueRef pointer) {
   int before = vt_loop_use_lanes(m, type);
-  int64_t lanes = m->e->target.lanes, elements = vt_type_elements(type);
+  int64_t lanes = m->e->target.lanes, elements = vt_loop_elements(type);
   for (uint32_t i = 0; i < held->count; i++)
     vt_loop_store_row(m, type.dtype, held->parts[i], elements - i * lanes,
                       at_element(m, type.dtype, pointer, i * lanes));
@@ -128,7 +128,7 @@ LLVMValueRef vt_loop_room(vt_loop_code *m, int64_t bytes) {
 
 LLVMValueRef vt_loop_room_of(vt_loop_code *m, vt_type type) {
   int64_t vector = (int64_t)vt_dtype_bytes(type.dtype) * m->lanes;
-  return vt_loop_room(m, vector * (vt_type_elements(type) / m->lanes + 2));
+  return vt_loop_room(m, vector * (vt_loop_elements(type) / m->lanes + 2));
 }
 
 vt_held *vt_loop_parts(vt_loop_code *m, const vt_value *value) {

@@ -298,7 +298,7 @@ bool vt_emit_calls_evaluator(const vt_op *op) {
   return emitters[op->code] == vt_emit_op_lanes || (type_of(op) == VT_F64 && function);
 }
 
-static bool has_code(vt_dtype dtype) {
+bool vt_emit_has_type(vt_dtype dtype) {
   switch (dtype) {
   case VT_PRED:
   case VT_S8:
@@ -321,9 +321,9 @@ static bool has_code(vt_dtype dtype) {
 
 bool vt_emit_has_types(const vt_op *op) {
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!has_code(op->operands[i]->type.dtype)) return false;
+    if (!vt_emit_has_type(op->operands[i]->type.dtype)) return false;
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (!has_code(op->results[i].type.dtype)) return false;
+    if (!vt_emit_has_type(op->results[i].type.dtype)) return false;
   return true;
 }
 

@@ -42,7 +42,7 @@ static vt_status run_loop(const vt_step *step, vt_exec *exec, vt_frame *const *f
     }
     exec->env.partition = frames[f]->index % exec->env.partition_count;
     exec->env.replica = frames[f]->index / exec->env.partition_count;
-    if (code(body->arguments, &context)) return vt_step_wrap(step, context.status);
+    if (code(body->arguments, &context)) return context.status;
   }
   return VT_OK;
 }
@@ -70,7 +70,8 @@ const bool *vt_step_loop(vt_plan *plan, vt_step *step) {
   if (program->without_kernels || program->options.evaluator_only) return NULL;
   vt_arena *arena = &program->arena;
   const vt_loop *loop = vt_loop_find(arena, step->op);
-  if (!loop) return NULL;
+  // Devices that run one after the other would show their effects in another order.
+  if (!loop || (loop->has_effect && plan->frame_count > 1)) return NULL;
   loop_body *body = step->body = VT_NEW(arena, loop_body);
   vt_group *group = VT_NEW(arena, vt_group);
   *group = (vt_group){.fused = true, .loop = loop};

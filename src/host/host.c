@@ -3,7 +3,8 @@
 //
 // Tiers: a program whose estimated work is below SMALL_WORK runs op by op on the evaluator (gathers
 // and scatters on their precompiled kernels) without the code generator or a library, whose
-// start-up would cost more than many such runs. The estimate depends on shapes only, so the tier,
+// start-up would cost more than many such runs; but whiles that may be long are code (loop.h). The
+// estimate depends on shapes only, so the tier,
 // and with it every bit of the results, is the same in each run.
 #include <stdlib.h>
 

@@ -192,7 +192,7 @@ static uint64_t *versions_now(walk *w) {
 // ---- Ops.
 
 static bool type_ok(vt_type type) {
-  if (type.dtype == VT_TOKEN) return false;
+  if (type.dtype == VT_TOKEN) return true;
   if (vt_dtype_get(type.dtype)->bits < 8 && type.dtype != VT_PRED) return false;
   return vt_dtype_kind_of(type.dtype) != VT_KIND_COMPLEX &&
          !(vt_dtype_is_float(type.dtype) && vt_dtype_bytes(type.dtype) < 2);
@@ -338,6 +338,7 @@ static bool walk_plain(walk *w, const vt_op *op, const held *operands, held *res
   if (way == VT_LOOP_REFUSED || w->cost > MOST_VECTORS) return refuse(w, op);
   if (vt_loop_is_empty(op)) return true;
   if (way == VT_LOOP_CALL) {
+    w->loop->has_effect |= vt_op_has_effect(op);
     if (vt_loop_called(w->loop, op) == w->loop->called.size)
       vt_array_push_in(w->arena, &w->loop->called, op);
     return true;
@@ -438,6 +439,7 @@ vt_loop *vt_loop_find(vt_arena *arena, const vt_op *op) {
   bool ok;
   do {
     loop->called.size = 0;
+    loop->has_effect = false;
     ok = walk_once(&w, op);
     vt_arena_free(&w.scratch);
     w.scratch = (vt_arena){0};

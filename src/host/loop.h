@@ -40,6 +40,7 @@ typedef struct vt_loop {
   const vt_op *op;
   VT_ARRAY(vt_loop_homes *) homes; // of the while and those in it, in an arena
   VT_ARRAY(const vt_op *) called;  // by the evaluator, in an arena
+  bool has_effect;                 // one of them
 } vt_loop;
 
 // The loop of a while; NULL when it does not qualify. Numbers its regions.
@@ -53,7 +54,7 @@ bool vt_loop_renames(const vt_op *op);
 
 // loop_check.c: whether there is code for a plain op on values in registers (operands that it reads
 // from memory may be large), and about how many instructions it takes; how it is done.
-bool vt_loop_is_empty(const vt_op *op); // its results have no elements
+bool vt_loop_is_empty(const vt_op *op); // its results have no elements, and it does nothing else
 typedef enum vt_loop_way { VT_LOOP_REFUSED, VT_LOOP_CODE, VT_LOOP_CALL } vt_loop_way;
 vt_loop_way vt_loop_way_of(const vt_op *op, int64_t *cost);
 // A reduction whose region becomes code, once for each term.
@@ -72,8 +73,11 @@ int64_t vt_loop_terms(const vt_op *op);
 int64_t vt_loop_term(const vt_op *op, uint32_t operand, int64_t at, int64_t k);
 // Where element `at` of a window of these sizes lies in an array, from the window's start.
 int64_t vt_loop_in_window(vt_type whole, const int64_t *sizes, int64_t at);
+static inline int64_t vt_loop_elements(vt_type type) { // as a value: tokens are empty
+  return type.dtype == VT_TOKEN ? 0 : vt_type_elements(type);
+}
 static inline bool vt_loop_in_registers(vt_type type) {
-  return vt_type_elements(type) <= VT_LOOP_ELEMENTS;
+  return vt_loop_elements(type) <= VT_LOOP_ELEMENTS;
 }
 
 // The function `name`(void *const *arguments, vt_loop_context *): operands of the while, then its

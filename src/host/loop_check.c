@@ -142,25 +142,35 @@ static bool has_code(const vt_op *op, int64_t *cost) {
   }
 }
 
+// Types with code, and tokens.
+static bool types_ok(const vt_op *op) {
+  for (uint32_t i = 0; i < op->operand_count + op->result_count; i++) {
+    bool in = i < op->operand_count;
+    vt_type type = in ? op->operands[i]->type : op->results[i - op->operand_count].type;
+    if (type.dtype != VT_TOKEN && !vt_emit_has_type(type.dtype)) return false;
+  }
+  return true;
+}
+
 static bool can_call(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
     if (!vt_loop_in_registers(op->results[i].type)) return false;
   bool kernel = op->code == VT_OP_CUSTOM_CALL && vt_op_attr(op, VT_ATTR_KERNEL);
   bool control = vt_op_info_get(op->code)->flags & VT_OPF_CONTROL;
-  return all_in_registers(op) && vt_emit_has_types(op) && !kernel && !control &&
-         vt_eval_supports(op) &&
+  return all_in_registers(op) && types_ok(op) && !kernel && !control && vt_eval_supports(op) &&
          vt_host_work(op) <= CALL_WORK;
 }
 
 bool vt_loop_is_empty(const vt_op *op) {
   for (uint32_t i = 0; i < op->result_count; i++)
-    if (vt_type_elements(op->results[i].type)) return false;
-  return true;
+    if (vt_loop_elements(op->results[i].type)) return false;
+  return op->code == VT_OP_CREATE_TOKEN || op->code == VT_OP_AFTER_ALL || !vt_op_has_effect(op);
 }
 
 vt_loop_way vt_loop_way_of(const vt_op *op, int64_t *cost) {
-  if (!op->result_count || vt_op_has_effect(op) || vt_eval_meets_devices(op)) return VT_LOOP_REFUSED;
+  if (vt_eval_meets_devices(op)) return VT_LOOP_REFUSED;
   if (vt_loop_is_empty(op)) return VT_LOOP_CODE;
+  if (vt_op_has_effect(op)) return can_call(op) ? VT_LOOP_CALL : VT_LOOP_REFUSED;
   bool updates = op->code == VT_OP_DYNAMIC_UPDATE_SLICE || op->code == VT_OP_SCATTER;
   if (!updates && !vt_loop_in_registers(op->results[0].type)) return VT_LOOP_REFUSED;
   int64_t before = *cost;

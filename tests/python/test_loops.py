@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import dispatch
 
 from test_scan import both, numbers
 
@@ -226,3 +227,28 @@ def test_arrays_without_elements():
 
     both(lambda n, *c: lax.fori_loop(0, n, step, c), np.int32(5), np.arange(4, dtype=np.float32), np.zeros((0, 3), np.float32),
          np.ones((2, 0), np.float32))
+
+
+def test_callbacks_inside():
+    def run(n, x):
+        def body(c):
+            i, x = c
+            x = lax.cond(i % 3 == 0, lambda x: jax.pure_callback(lambda x: np.float32(x * 2), jax.ShapeDtypeStruct((), jnp.float32), x), lambda x: x + 1, x)
+            return i + 1, x
+
+        return until(lambda c: (c[0] < n) & (c[1] < 1e6), body, (0, x))[1]
+
+    both(run, np.int32(20), np.float32(1))
+
+
+def test_a_callback_that_fails():
+    def refuse(x):
+        raise ValueError("seen enough")
+
+    def body(c):
+        i, x = c
+        return i + 1, lax.cond(i > 5, lambda x: jax.pure_callback(refuse, jax.ShapeDtypeStruct((), jnp.float32), x), lambda x: x + 1, x)
+
+    with jax.default_device(jax.devices("tpu")[0]), pytest.raises(Exception, match="seen enough"):
+        jax.block_until_ready(jax.jit(lambda x, n: until(lambda c: c[0] < n, body, (0, x)))(jnp.float32(1), 20))
+    dispatch.runtime_tokens.clear()  # or the end of the test waits for it
