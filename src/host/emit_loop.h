@@ -7,6 +7,7 @@
 #ifndef VT_HOST_EMIT_LOOP_H
 #define VT_HOST_EMIT_LOOP_H
 
+#include "host/emit.h"
 #include "host/loop.h"
 
 enum { VT_MOST_LANES = 16, VT_LOOP_VECTORS = VT_LOOP_ELEMENTS / 8 };

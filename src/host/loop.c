@@ -9,6 +9,7 @@
 #include "host/loop.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "host/emit.h"
 #include "host/plan.h"
 
 #include <string.h>
@@ -136,6 +137,11 @@ uint8_t *vt_loop_homes_of(const vt_loop *loop, const vt_func *body) {
   return homes ? homes->of : NULL;
 }
 
+static const vt_value *renamed(const vt_value *value) {
+  while (value->op && vt_loop_renames(value->op)) value = value->op->operands[value->index];
+  return value;
+}
+
 static vt_loop_homes *find_homes(walk *w, const vt_func *body) {
   vt_loop_homes *homes = homes_entry(w->loop, body);
   if (homes) return homes;
@@ -143,7 +149,7 @@ static vt_loop_homes *find_homes(walk *w, const vt_func *body) {
   *homes = (vt_loop_homes){body, VT_NEW_ARRAY(w->arena, uint8_t, body->param_count)};
   for (uint32_t i = 0; i < body->param_count; i++) {
     const vt_value *param = body->params[i];
-    bool fixed = i >= body->return_count || body->returns[i] == param;
+    bool fixed = i >= body->return_count || renamed(body->returns[i]) == param;
     bool memory = !vt_loop_in_registers(param->type) || is_updated(body, param, 0);
     homes->of[i] = fixed ? VT_LOOP_FIXED : memory ? VT_LOOP_MEMORY : VT_LOOP_STATE;
   }

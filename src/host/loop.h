@@ -19,7 +19,9 @@
 
 #include "base/array.h"
 #include "eval/eval.h"
-#include "host/emit.h"
+
+typedef struct vt_target vt_target;   // host/emit.h
+typedef struct vt_emitter vt_emitter; // likewise
 
 enum { VT_LOOP_ELEMENTS = 256 }; // of a value in registers
 

@@ -2,6 +2,7 @@
 // loop_check.c - which ops have code in a loop, and what it costs (loop.h).
 // Depends only on shapes, types and attributes, so the decision is always the same.
 #include "eval/indexed.h"
+#include "host/emit.h"
 #include "host/loop.h"
 #include "host/plan.h"
 
