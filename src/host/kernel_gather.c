@@ -5,7 +5,7 @@
 #include "host/cpu.h"
 #include "host/kernel_places.h"
 
-enum { FETCH_AHEAD = 24 }; // runs
+enum { FETCH_AHEAD = 64 }; // runs
 // Of smaller operands out-of-order execution hides the latency of the reads.
 static const int64_t NEAR_BYTES = 512 << 10;
 
