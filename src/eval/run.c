@@ -243,6 +243,15 @@ static void bury(vt_eval_state *state, const vt_eval_step *step, vt_eval_buffer 
   }
 }
 
+// Whether the result may be written over this buffer. Each operand in it counts: a scatter of an
+// array into itself also reads its updates there.
+static bool may_overwrite(const vt_eval_step *step, vt_eval_buffer *const *slots,
+                          const vt_eval_buffer *b, uint32_t result) {
+  for (uint32_t i = 0; i < step->op->operand_count; i++)
+    if (slots[step->operands[i]] == b && !vt_eval_in_place_ok(step->op, i, result)) return false;
+  return true;
+}
+
 // A buffer for a result: a dying operand's when the op can work in place, otherwise a new one.
 static vt_status place_result(vt_eval_state *state, const vt_eval_step *step,
                               vt_eval_buffer **slots, uint32_t result) {
@@ -252,8 +261,8 @@ static vt_status place_result(vt_eval_state *state, const vt_eval_step *step,
   vt_assert(!*place && result < op->result_count);
   for (uint32_t i = 0; i < op->operand_count && bytes > 0; i++) {
     vt_eval_buffer *b = slots[step->operands[i]];
-    if (b->refs == 1 && !b->borrowed && b->bytes == bytes && vt_eval_in_place_ok(op, i, result) &&
-        dies(step, step->operands[i])) {
+    if (b->refs == 1 && !b->borrowed && b->bytes == bytes && dies(step, step->operands[i]) &&
+        may_overwrite(step, slots, b, result)) {
       *place = vt_eval_buffer_retain(b);
       return VT_OK;
     }
