@@ -74,7 +74,8 @@ for size, often in sizes.items():
 print("said " + json.dumps(medians), flush=True)
 """
 LOOP = """
-os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[index % os.cpu_count()]])  # as in lanes.c
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, [cores[index % len(cores)]])  # each on its own, as in lanes.c
 mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("process", "chip"))
 rounds = 2000
 loop = jax.jit(lambda x: jax.lax.fori_loop(0, rounds, lambda _, x: x * 0.5 + x.sum(0, keepdims=True) * 0.25, x))

@@ -25,9 +25,8 @@ enum {
   LEAST_FOLDED = 64,
   MAX_RUN_BYTES = 63
 };
-// Arrays up to these sizes need no prefetch before a scatter: out-of-order execution hides the
-// latency of its reads.
-static const int64_t NEAR_BYTES = 32 << 10, NEAR_READ_BYTES = 512 << 10;
+// Arrays up to this size need no prefetch before a scatter that only writes.
+static const int64_t NEAR_BYTES = 32 << 10;
 static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
@@ -385,7 +384,7 @@ static bool add_scatter(builder *b, vt_op *op) {
   leave_out(b, op->operands[0]);
   node.narrow = vt_type_bytes(type) <= INT32_MAX;
   bool sorted = vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0); // the processor sees them coming
-  int64_t near = op->regions[0]->first ? NEAR_READ_BYTES : NEAR_BYTES;
+  int64_t near = op->regions[0]->first ? VT_NEAR_READ_BYTES : NEAR_BYTES;
   node.far = !sorted && vt_type_bytes(type) > near;
   node.settles = settles(op, node.run);
   return add_indexed(b, &node, dense_view(b, type));

@@ -6,8 +6,6 @@
 #include "host/kernel_places.h"
 
 enum { FETCH_AHEAD = 64 }; // runs
-// Of smaller operands out-of-order execution hides the latency of the reads.
-static const int64_t NEAR_BYTES = 512 << 10;
 
 typedef struct gather_plan {
   vt_places places;
@@ -140,7 +138,7 @@ bool vt_gather_is_far(const vt_op *op) {
   int64_t bytes = vt_type_bytes(type);
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_OPERAND_BATCHING_DIMS, &batching);
   for (uint32_t i = 0; i < batching && bytes; i++) bytes /= type.dims[dims[i]];
-  return bytes > NEAR_BYTES && !vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
+  return bytes > VT_NEAR_READ_BYTES && !vt_attr_i64_or(op, VT_ATTR_INDICES_ARE_SORTED, 0);
 }
 
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {

@@ -18,6 +18,9 @@ void vt_box_copy(const vt_box *box, void *to, const void *from); // parallel whe
 // An integer of 1, 2, 4 or 8 bytes; unsigned ones past INT64_MAX read as INT64_MAX.
 int64_t vt_read_index(const void *data, int64_t bytes, bool is_signed);
 
+// Out-of-order execution hides the latency of reads from arrays up to this size.
+enum { VT_NEAR_READ_BYTES = 512 << 10 };
+
 bool vt_move_supports(const vt_op *op);
 const vt_native *vt_move_create(vt_arena *arena, const vt_op *op);
 bool vt_gather_supports(const vt_op *op);

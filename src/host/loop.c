@@ -103,27 +103,32 @@ static int64_t iterations(const vt_op *op) {
 
 // ---- Homes.
 
+static bool is_param(const vt_func *func, const vt_value *value) {
+  return !value->op && value->func == func && value->index >= 0;
+}
+
 static bool is_update(const vt_op *op) {
   return op->code == VT_OP_DYNAMIC_UPDATE_SLICE || op->code == VT_OP_SCATTER;
 }
 
-// Whether the function changes some elements of the value.
-static bool is_updated(const vt_func *func, const vt_value *value, int depth) {
-  if (depth > MOST_DEPTH) return false;
+// Which parameters of a function it changes some elements of.
+static void mark_updated(const vt_func *func, int depth, vt_arena *scratch, bool *out) {
+  if (depth > MOST_DEPTH) return;
   for (const vt_op *op = func->first; op; op = op->next) {
     uint32_t first = op->code == VT_OP_IF || op->code == VT_OP_CASE;
     vt_func *callee = vt_op_callee(op);
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      if (op->operands[i] != value) continue;
-      if (is_update(op) && i == 0) return true;
-      if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) || i < first) continue;
-      for (uint32_t r = 0; r < (callee ? 1 : op->region_count); r++) {
-        const vt_func *region = callee ? callee : op->regions[r];
-        if (is_updated(region, region->params[i - first], depth + 1)) return true;
+    if (is_update(op) && is_param(func, op->operands[0])) out[op->operands[0]->index] = true;
+    if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) continue;
+    for (uint32_t r = 0; r < (callee ? 1 : op->region_count); r++) {
+      const vt_func *region = callee ? callee : op->regions[r];
+      bool *inside = VT_NEW_ARRAY(scratch, bool, region->param_count);
+      mark_updated(region, depth + 1, scratch, inside);
+      for (uint32_t i = 0; i < region->param_count && first + i < op->operand_count; i++) {
+        const vt_value *operand = op->operands[first + i];
+        if (inside[i] && is_param(func, operand)) out[operand->index] = true;
       }
     }
   }
-  return false;
 }
 
 static vt_loop_homes *homes_entry(const vt_loop *loop, const vt_func *body) {
@@ -147,10 +152,12 @@ static vt_loop_homes *find_homes(walk *w, const vt_func *body) {
   if (homes) return homes;
   homes = VT_NEW(w->arena, vt_loop_homes);
   *homes = (vt_loop_homes){body, VT_NEW_ARRAY(w->arena, uint8_t, body->param_count)};
+  bool *updated = VT_NEW_ARRAY(&w->scratch, bool, body->param_count);
+  mark_updated(body, 0, &w->scratch, updated);
   for (uint32_t i = 0; i < body->param_count; i++) {
     const vt_value *param = body->params[i];
     bool fixed = i >= body->return_count || renamed(body->returns[i]) == param;
-    bool memory = !vt_loop_in_registers(param->type) || is_updated(body, param, 0);
+    bool memory = !vt_loop_in_registers(param->type) || updated[i];
     homes->of[i] = fixed ? VT_LOOP_FIXED : memory ? VT_LOOP_MEMORY : VT_LOOP_STATE;
   }
   vt_array_push_in(w->arena, &w->loop->homes, homes);
@@ -368,7 +375,15 @@ bool vt_loop_renames(const vt_op *op) {
   return op->code != VT_OP_BITCAST_CONVERT && vt_op_is_alias(op);
 }
 
+// Control flow costs what is kept of the versions before it.
+static bool may_enter(walk *w) {
+  w->cost += 1 + (int64_t)w->roots.size / 8;
+  return w->cost <= MOST_VECTORS;
+}
+
 static bool walk_op(walk *w, const vt_op *op, const held *operands, held *results) {
+  bool control = vt_op_info_get(op->code)->flags & VT_OPF_CONTROL;
+  if (control && !may_enter(w)) return refuse(w, op);
   switch (op->code) {
   case VT_OP_WHILE:
     return walk_while(w, op, operands, results);
