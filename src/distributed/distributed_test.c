@@ -104,7 +104,7 @@ static const join_row join_rows[] = {
     {"v3-8", GRID, "nothing says where the other processes are", 0, 0, 0, 0, {0}},
     {"v3-8", "VTPU_HOSTS=ssh", "slurm, mpi or alone", 0, 0, 0, 0, {0}},
     {"v3-32", FOUR "TPU_WORKER_ID=0 VTPU_JOIN_TIMEOUT=soon", "VTPU_JOIN_TIMEOUT", 0, 0, 0, 0, {0}},
-    {"v3-32", FOUR "TPU_WORKER_ID=0 VTPU_TRANSPORT=ucx", "VTPU_TRANSPORT is \"ucx\"; it can be tcp, or auto", 0, 0, 0, 0, {0}},
+    {"v3-32", FOUR "TPU_WORKER_ID=0 VTPU_TRANSPORT=udp", "VTPU_TRANSPORT is \"udp\"; it can be tcp, ucx, or auto", 0, 0, 0, 0, {0}},
     {"v5litepod-8 x2", "TPU_WORKER_HOSTNAMES=b TPU_WORKER_ID=0 MEGASCALE_COORDINATOR_ADDRESS=a MEGASCALE_SLICE_ID=2", "a number from 0 to 1", 0, 0, 0, 0, {0}},
 };
 // clang-format on
@@ -265,7 +265,7 @@ typedef struct world {
   vt_address addresses[MOST];
   const char *machine[MOST], *cookie[MOST];
   int32_t index[MOST]; // that a process claims
-  bool by_tcp[MOST];
+  vt_transport transport[MOST];
 } world;
 
 // Below those that the kernel hands out: nobody's outgoing connection takes it in between.
@@ -304,7 +304,7 @@ static vt_status join_world(const world *w, int32_t i, double timeout, vt_peers 
                   .names = names,
                   .cookie = w->cookie[i],
                   .timeout_s = timeout,
-                  .by_tcp = w->by_tcp[i]};
+                  .transport = w->transport[i]};
   vt_peers_self self = {"v3-32", "vtpu test", w->machine[i]};
   return vt_peers_join(&join, &self, out_peers);
 }
@@ -421,6 +421,9 @@ static void all_messages_arrive(void **state) {
   for (int32_t count = 2; count <= FEW; count++) {
     world w = world_of(count);
     run_world(&w, talk, -1);
+    for (int32_t i = 0; i < count; i++) w.transport[i] = VT_TRANSPORT_UCX;
+    if (count > 3) w.transport[2] = VT_TRANSPORT_TCP; // the others speak TCP with it, too
+    run_world(&w, talk, -1);
   }
 }
 
@@ -443,6 +446,44 @@ static void a_death_is_noticed_by_all(void **state) {
   for (int round = 0; round < 10; round++) {
     world w = world_of(FEW);
     run_world(&w, see_a_death, 1);
+  }
+}
+
+// Large messages are under way in all directions when one dies.
+static int die_while_talking(const world *w, int32_t i) {
+  vt_peers *peers;
+  static uint8_t body[LARGE];
+  for (size_t k = 0; k < LARGE; k++) body[k] = (uint8_t)((size_t)i + k);
+  if (!join_and_start(w, i, &peers)) return 1;
+  for (int round = 0; round < 100; round++) {
+    pthread_mutex_lock(&the_box.lock);
+    while (!the_box.lost && the_box.messages < (round - 2) * (w->count - 1))
+      pthread_cond_wait(&the_box.changed, &the_box.lock);
+    bool over = the_box.lost;
+    pthread_mutex_unlock(&the_box.lock);
+    if (over) break;
+    if (i == 1 && round == 5) raise(SIGKILL);
+    for (int32_t to = 0; to < w->count; to++) {
+      uint8_t head[2] = {(uint8_t)i, (uint8_t)round};
+      if (to != i)
+        vt_peers_send(peers, to, (vt_bytes){head, 2}, (vt_bytes){body, LARGE}, sent, NULL);
+    }
+  }
+  pthread_mutex_lock(&the_box.lock);
+  int bad = the_box.wrong || !strstr(the_box.why, "process 1 (host");
+  if (bad) fprintf(stderr, "process %d: %s\n", i, the_box.why);
+  pthread_mutex_unlock(&the_box.lock);
+  vt_peers_leave(peers);
+  return bad;
+}
+
+static void a_death_while_talking_is_noticed_by_all(void **state) {
+  (void)state;
+  for (int round = 0; round < 6; round++) {
+    world w = world_of(FEW);
+    for (int32_t i = 0; i < FEW; i++)
+      w.transport[i] = round % 2 ? VT_TRANSPORT_UCX : VT_TRANSPORT_TCP;
+    run_world(&w, die_while_talking, 1);
   }
 }
 
@@ -583,7 +624,7 @@ static int see_lanes(const world *w, int32_t i) {
   int bad = 0;
   if (!join_and_start(w, i, &peers)) return 1;
   for (int32_t k = 0; k < w->count; k++)
-    bad |= (vt_peers_lanes(peers, k) != NULL) != (k != i && !w->by_tcp[i] && !w->by_tcp[k]);
+    bad |= (vt_peers_lanes(peers, k) != NULL) != (k != i && !w->transport[i] && !w->transport[k]);
   vt_peers_leave(peers);
   return bad;
 }
@@ -591,7 +632,7 @@ static int see_lanes(const world *w, int32_t i) {
 static void both_sides_know_whether_memory_is_shared(void **state) {
   (void)state;
   world w = world_of(4);
-  w.by_tcp[2] = true;
+  w.transport[2] = VT_TRANSPORT_TCP;
   run_world(&w, see_lanes, -1);
 }
 
@@ -734,6 +775,7 @@ int main(void) {
       cmocka_unit_test(addresses_of_workers),
       cmocka_unit_test(all_messages_arrive),
       cmocka_unit_test(a_death_is_noticed_by_all),
+      cmocka_unit_test(a_death_while_talking_is_noticed_by_all),
       cmocka_unit_test(many_processes_meet),
       cmocka_unit_test(a_dead_process_with_children_is_dead),
       cmocka_unit_test(leaving_is_no_death),

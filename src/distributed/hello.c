@@ -153,6 +153,7 @@ vt_status vt_frame_read(const uint8_t bytes[VT_FRAME_BYTES], vt_frame *out_frame
   bool empty = out_frame->head == 0 && out_frame->body == 0;
   switch (out_frame->kind) {
   case VT_FRAME_MESSAGE:
+  case VT_FRAME_APART:
     if (out_frame->head > 0 && out_frame->head <= HEAD_MOST && out_frame->body <= INT64_MAX)
       return VT_OK;
     break;

@@ -47,6 +47,7 @@ typedef struct vt_frame {
 } vt_frame;
 enum {
   VT_FRAME_MESSAGE = 1,
+  VT_FRAME_APART, // a message whose body does not follow, but comes by UCX
   VT_FRAME_PING,
   VT_FRAME_LOST,
   VT_FRAME_BYE,

@@ -426,13 +426,16 @@ static vt_status read_timeout(const reader *r, double *out_seconds) {
   return VT_OK;
 }
 
-static vt_status read_transport(const reader *r, bool *out_by_tcp) {
+static vt_status read_transport(const reader *r, vt_transport *out_transport) {
+  static const char *const names[] = {"auto", "tcp", "ucx"}; // by vt_transport
   const char *transport = get(r, "VTPU_TRANSPORT");
-  *out_by_tcp = transport && !strcmp(transport, "tcp");
-  if (!transport || *out_by_tcp || !strcmp(transport, "auto")) return VT_OK;
+  for (int i = 0; i < 3; i++) {
+    *out_transport = (vt_transport)i;
+    if (!strcmp(transport ? transport : "auto", names[i])) return VT_OK;
+  }
   return vt_error(VT_INVALID_ARGUMENT,
-                  "VTPU_TRANSPORT is \"%.64s\"; it can be tcp, or auto: memory that processes of "
-                  "one host share, and TCP between hosts",
+                  "VTPU_TRANSPORT is \"%.64s\"; it can be tcp, ucx, or auto: memory that processes "
+                  "of one host share, and TCP between hosts",
                   transport);
 }
 
@@ -449,7 +452,7 @@ vt_status vt_join_read(const vt_slice *slice, vt_lookup lookup, void *user, cons
   VT_TRY(read_grid(&r));
   VT_TRY(check_visible(&r));
   VT_TRY(read_timeout(&r, &out_join->timeout_s));
-  VT_TRY(read_transport(&r, &out_join->by_tcp));
+  VT_TRY(read_transport(&r, &out_join->transport));
   const char *cookie = get(&r, "VTPU_COOKIE");
   out_join->cookie = cookie ? text_of(&r, cookie) : "";
   if (!out_join->names)

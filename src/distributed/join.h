@@ -19,6 +19,13 @@ typedef struct vt_address {
   int32_t port;
 } vt_address;
 
+// What carries the arrays of other processes.
+typedef enum vt_transport {
+  VT_TRANSPORT_AUTO, // memory that processes of one host share, TCP between hosts
+  VT_TRANSPORT_TCP,  // within a host, too
+  VT_TRANSPORT_UCX   // large ones by UCX, which takes RDMA where there is some, and the rest by TCP
+} vt_transport;
+
 typedef struct vt_join {
   int32_t count, index;     // count 1: this process has the whole slice, and nothing below is set
   int32_t per_slice;        // processes of one slice
@@ -29,8 +36,8 @@ typedef struct vt_join {
   const char *const *names; // [count], NULL where not known: what messages call their hosts
   const char *cookie;       // compared before anything is read; "" = none
   double timeout_s;         // for all to be there
-  bool by_tcp;              // between processes of one host, too
-  const vt_store *store;    // says where process 0 is, instead of root; own is then any address
+  vt_transport transport;
+  const vt_store *store; // says where process 0 is, instead of root; own is then any address
 } vt_join;
 
 // A variable of the environment; NULL when not set.

@@ -2,7 +2,8 @@
 // peers.c - see peers.h. The transport is the TCP connections of the rendezvous.
 //
 // A message is a frame (hello.h), a head and a body. It is written by the caller as far as the
-// socket takes it, and by the thread from there on; each peer's queue keeps the order.
+// socket takes it, and by the thread from there on; each peer's queue keeps the order. With UCX a
+// large body goes apart, by the thread: its receiver reads no more of the stream until it is there.
 // Death: the end of a peer's stream, at once. Hanging: a peer that says nothing for the limit,
 // although each process says at least one word a second.
 #include "distributed/peers.h"
@@ -10,12 +11,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -26,8 +29,16 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "distributed/rendezvous.h"
+#include "distributed/ucx.h"
 
-enum { SILENCE_S = 10, LEAVE_S = 5, READ_BYTES = 1 << 22, SPARE_DESCRIPTORS = 512 };
+enum {
+  SILENCE_S = 10,
+  LEAVE_S = 5,
+  READ_BYTES = 1 << 22,
+  SPARE_DESCRIPTORS = 512,
+  APART_BYTES = 1 << 16, // bodies from here on go by UCX, where there is one
+  APART_S = 1            // for a body to arrive whose sender has ended
+};
 
 typedef struct outgoing {
   struct outgoing *next;
@@ -36,6 +47,10 @@ typedef struct outgoing {
   vt_peers_sent sent;
   void *user;
   vt_status error; // for `sent`
+  int32_t to;
+  vt_bytes apart; // the body, where it goes by UCX: the n-th to this peer
+  uint64_t n;
+  vt_ucx_transfer transfer;
   size_t head_size;
   uint8_t head[]; // frame and head; a copied body follows
 } outgoing;
@@ -49,18 +64,27 @@ typedef struct peer {
   bool left;              // it said goodbye
   int32_t cause;          // the first whose end it has seen; -1: none
   double heard, said;
-  vt_segment segment; // its own, where it is on this host
-  vt_lanes lanes;     // NULL: there are none
+  vt_segment segment;      // its own, where it is on this host
+  vt_lanes lanes;          // NULL: there are none
+  bool by_ucx;             // large bodies
+  uint64_t sent, received; // of them; `sent` with the lock
   // The message that is arriving:
   vt_frame frame;
   size_t got; // of frame, head and body
   uint8_t frame_bytes[VT_FRAME_BYTES], *head, *body;
+  bool waits; // for a body by UCX
+  vt_ucx_transfer apart;
+  int unread; // bytes of the stream meanwhile
 } peer;
 
 struct vt_peers {
   int32_t count, index;
   peer *peers;
   vt_segment segment; // for processes of the same host; its bell is used in any case
+  vt_ucx *ucx;        // NULL: not used
+  pthread_mutex_t lock;
+  outgoing *apart;     // with the lock: their bodies are to be sent by UCX
+  outgoing *under_way; // of the thread: it has begun to
   vt_peers_handler handler;
   int wake; // eventfd
   double silence_s;
@@ -124,6 +148,8 @@ static void peers_free(vt_peers *p) {
     pthread_mutex_destroy(&q->lock);
   }
   if (p->wake >= 0) close(p->wake);
+  vt_ucx_destroy(p->ucx);
+  pthread_mutex_destroy(&p->lock);
   vt_segment_close(&p->segment);
   free(p->peers);
   free(p);
@@ -157,7 +183,7 @@ static vt_status share_memory(vt_peers *p, const vt_join *join, const int *socke
   vt_offer offer = {0};
   uint8_t *out = calloc(count, VT_OFFER_BYTES), *in = calloc(count, VT_OFFER_BYTES);
   vt_status st = out && in ? VT_OK : vt_error_no_memory();
-  if (!st) st = vt_segment_create(join->by_tcp ? 0 : p->count, &p->segment, &offer);
+  if (!st) st = vt_segment_create(join->transport ? 0 : p->count, &p->segment, &offer);
   for (size_t i = 0; i < count && !st; i++) vt_offer_write(&offer, out + i * VT_OFFER_BYTES);
   if (!st) st = vt_rendezvous_swap(join, members, sockets, VT_OFFER_BYTES, out, in);
   for (int32_t i = 0; i < p->count && !st; i++)
@@ -176,6 +202,35 @@ static vt_status share_memory(vt_peers *p, const vt_join *join, const int *socke
            p->count - 1);
   free(out);
   free(in);
+  return st;
+}
+
+// Those that have UCX tell each other their addresses.
+static vt_status share_ucx(vt_peers *p, const vt_join *join, const int *sockets,
+                           const vt_member *members) {
+  size_t count = (size_t)p->count;
+  uint8_t *out = calloc(count, VT_UCX_OFFER_BYTES), *in = calloc(count, VT_UCX_OFFER_BYTES);
+  int *with = malloc(count * sizeof *with), connected = 0;
+  vt_status st = out && in && with ? VT_OK : vt_error_no_memory();
+  if (!st && join->transport == VT_TRANSPORT_UCX) st = vt_ucx_create(p->count, &p->ucx);
+  for (size_t i = 0; i < count && !st; i++) out[i] = p->ucx != NULL;
+  if (!st) st = vt_rendezvous_swap(join, members, sockets, 1, out, in);
+  for (size_t i = 0; i < count && !st; i++) with[i] = p->ucx && in[i] ? sockets[i] : -1;
+  for (int32_t i = 0; i < p->count && !st; i++)
+    vt_ucx_offer(p->ucx, i, out + (size_t)i * VT_UCX_OFFER_BYTES);
+  if (!st) st = vt_rendezvous_swap(join, members, with, VT_UCX_OFFER_BYTES, out, in);
+  for (int32_t i = 0; i < p->count && !st; i++) {
+    if (with[i] < 0) continue;
+    st = vt_ucx_connect(p->ucx, i, in + (size_t)i * VT_UCX_OFFER_BYTES);
+    p->peers[i].by_ucx = st == VT_OK;
+    connected += st == VT_OK;
+  }
+  if (!st && p->ucx)
+    vt_log(VT_LOG_INFO, "process %d uses UCX with %d of %d others", p->index, connected,
+           p->count - 1);
+  free(out);
+  free(in);
+  free(with);
   return st;
 }
 
@@ -208,6 +263,7 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
   p->index = join->index;
   p->silence_s = SILENCE_S;
   p->segment = VT_NO_SEGMENT;
+  pthread_mutex_init(&p->lock, NULL);
   p->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (size_t i = 0; i < count; i++) {
     p->peers[i].fd = p->peers[i].cause = -1;
@@ -224,6 +280,7 @@ vt_status vt_peers_join(const vt_join *join, const vt_peers_self *self, vt_peers
              join->names[i] ? join->names[i] : members[i].address.host, members[i].pid);
   }
   if (!st) st = share_memory(p, join, sockets, members);
+  if (!st) st = share_ucx(p, join, sockets, members);
 out:
   free(sockets);
   free(members);
@@ -284,15 +341,26 @@ static outgoing *write_queue(peer *q, bool *out_good) {
   return complete;
 }
 
-static void finish(outgoing *list) {
+// Of those whose body goes apart the head is written: the thread sends the rest.
+static void finish(vt_peers *p, outgoing *list) {
+  bool apart = false;
   for (outgoing *next; list; list = next) {
     next = list->next;
+    if (list->apart.size && !list->error) {
+      pthread_mutex_lock(&p->lock);
+      list->next = p->apart;
+      p->apart = list;
+      pthread_mutex_unlock(&p->lock);
+      apart = true;
+      continue;
+    }
     if (list->sent)
       list->sent(list->user, list->error);
     else
       vt_status_free(list->error);
     free(list);
   }
+  if (apart) wake(p);
 }
 
 static outgoing *outgoing_create(vt_frame frame, vt_bytes head, vt_bytes body, bool copy) {
@@ -321,6 +389,7 @@ static void enqueue(vt_peers *p, int32_t to, outgoing *o) {
     complete = o;
   } else {
     bool first = !q->first;
+    if (o->apart.size) o->n = q->sent++;
     if (first)
       q->first = o;
     else
@@ -331,13 +400,14 @@ static void enqueue(vt_peers *p, int32_t to, outgoing *o) {
   }
   pthread_mutex_unlock(&q->lock);
   if (rest) wake(p);
-  finish(complete);
+  finish(p, complete);
 }
 
 void vt_peers_send(vt_peers *peers, int32_t to, vt_bytes head, vt_bytes body, vt_peers_sent sent,
                    void *user) {
   vt_assert(to >= 0 && to < peers->count && head.size > 0);
-  vt_frame frame = {VT_FRAME_MESSAGE, (uint32_t)head.size, body.size};
+  bool apart = peers->peers[to].by_ucx && body.size >= APART_BYTES;
+  vt_frame frame = {apart ? VT_FRAME_APART : VT_FRAME_MESSAGE, (uint32_t)head.size, body.size};
   outgoing *o = outgoing_create(frame, head, body, sent == NULL);
   if (!o) {
     if (sent) sent(user, vt_error_no_memory());
@@ -345,6 +415,11 @@ void vt_peers_send(vt_peers *peers, int32_t to, vt_bytes head, vt_bytes body, vt
   }
   o->sent = sent;
   o->user = user;
+  o->to = to;
+  if (apart) {
+    o->apart = o->body;
+    o->body = (vt_bytes){0};
+  }
   enqueue(peers, to, o);
 }
 
@@ -363,6 +438,21 @@ static vt_status gone(const vt_peers *p, const peer *q, const char *how) {
   return vt_error(VT_UNAVAILABLE, "%s %s", q->name, how);
 }
 
+// Nothing is under way by UCX with a peer that is lost. Bytes that UCX does not let go of are lost,
+// too, rather than freed under its hands.
+static void end_apart(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  for (outgoing **at = &p->under_way; *at;) {
+    outgoing *o = *at;
+    if (o->to == i && !vt_ucx_end(p->ucx, i, &o->transfer))
+      *at = o->next;
+    else
+      at = &o->next;
+  }
+  if (q->waits && !vt_ucx_end(p->ucx, i, &q->apart)) q->body = NULL;
+  q->waits = false;
+}
+
 // Takes `why`. The others hear of the first end before the program does, which may end at once.
 static void lose(vt_peers *p, int32_t i, vt_status why) {
   peer *q = &p->peers[i];
@@ -374,7 +464,8 @@ static void lose(vt_peers *p, int32_t i, vt_status why) {
   q->fd = -1;
   pthread_mutex_unlock(&q->lock);
   for (outgoing *o = queue; o; o = o->next) o->error = vt_status_copy(why);
-  finish(queue);
+  finish(p, queue);
+  if (q->by_ucx) end_apart(p, i);
   int32_t dead = q->left || q->cause >= 0 ? q->cause : i;
   if (dead >= 0 && !p->ended) {
     p->ended = true;
@@ -400,25 +491,40 @@ static vt_status take_head(vt_peers *p, int32_t i) {
     return vt_error(VT_INTERNAL, "%s sent %llu bytes that nobody waits for", q->name,
                     (unsigned long long)q->frame.body);
   q->body = malloc(q->frame.body);
-  return q->body ? VT_OK : vt_error_no_memory();
+  if (!q->body) return vt_error_no_memory();
+  if (q->frame.kind == VT_FRAME_APART) {
+    q->apart = vt_ucx_receive(p->ucx, i, q->received++, q->body, q->frame.body);
+    q->waits = true;
+    q->unread = 0;
+  }
+  return VT_OK;
 }
 
 static vt_status take_frame(vt_peers *p, int32_t i) {
   peer *q = &p->peers[i];
   vt_status st = vt_frame_read(q->frame_bytes, &q->frame);
-  if (!st && q->frame.kind > VT_FRAME_BYE)
+  if (!st && (q->frame.kind > VT_FRAME_BYE ||
+              (q->frame.kind == VT_FRAME_APART && (!q->by_ucx || !q->frame.body))))
     st = vt_error(VT_INVALID_ARGUMENT, "a message of kind %u", q->frame.kind);
   if (st) return vt_status_wrap(st, "%s", q->name);
   if (q->frame.kind == VT_FRAME_BYE) q->left = true;
   if (q->frame.kind == VT_FRAME_LOST && q->frame.body < (uint64_t)p->count &&
       q->frame.body != (uint64_t)i)
     q->cause = (int32_t)q->frame.body;
-  if (q->frame.kind != VT_FRAME_MESSAGE) {
+  if (q->frame.kind > VT_FRAME_APART) {
     q->got = 0;
     return VT_OK;
   }
   q->head = malloc(q->frame.head);
   return q->head ? VT_OK : vt_error_no_memory();
+}
+
+static void deliver(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  if (p->handler.message(p->handler.user, i, (vt_bytes){q->head, q->frame.head},
+                         (vt_bytes){q->body, q->frame.body}))
+    q->body = NULL;
+  reset(q);
 }
 
 // Reads one part: of the frame, the head or the body. *out_n: as recv.
@@ -443,18 +549,13 @@ static vt_status read_part(vt_peers *p, int32_t i, ssize_t *out_n) {
   if (!q->head) return VT_OK;
   head_end = VT_FRAME_BYTES + q->frame.head;
   if (q->got == head_end) VT_TRY(take_head(p, i));
-  if (q->got == head_end + q->frame.body) {
-    if (p->handler.message(p->handler.user, i, (vt_bytes){q->head, q->frame.head},
-                           (vt_bytes){q->body, q->frame.body}))
-      q->body = NULL;
-    reset(q);
-  }
+  if (q->got == head_end + q->frame.body) deliver(p, i);
   return VT_OK;
 }
 
 static void read_from(vt_peers *p, int32_t i) {
   peer *q = &p->peers[i];
-  for (size_t budget = READ_BYTES; budget > 0;) { // then the others' turn
+  for (size_t budget = READ_BYTES; budget > 0 && !q->waits;) { // then the others' turn
     ssize_t n;
     vt_status st = read_part(p, i, &n);
     if (st || n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
@@ -468,6 +569,78 @@ static void read_from(vt_peers *p, int32_t i) {
   }
 }
 
+// ---- bodies by UCX ------------------------------------------------------------------------------
+
+// Whether the body that this peer's stream waits for has arrived, or has failed.
+static void take_apart(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  vt_ucx_state state = vt_ucx_look(p->ucx, &q->apart);
+  if (state == VT_UCX_UNDER_WAY) return;
+  q->waits = false;
+  q->heard = now_s();
+  if (state == VT_UCX_DONE)
+    deliver(p, i);
+  else
+    lose(p, i, gone(p, q, "sent something by UCX that did not arrive"));
+}
+
+// The stream has ended: what was sent before may still be on its way.
+static void take_last(vt_peers *p, int32_t i) {
+  peer *q = &p->peers[i];
+  for (double until = now_s() + APART_S; q->waits && now_s() < until; sched_yield()) {
+    vt_ucx_progress(p->ucx);
+    take_apart(p, i);
+  }
+  if (q->waits) lose(p, i, gone(p, q, "ended"));
+}
+
+static void begin_apart(vt_peers *p) {
+  pthread_mutex_lock(&p->lock);
+  outgoing *list = p->apart;
+  p->apart = NULL;
+  pthread_mutex_unlock(&p->lock);
+  for (outgoing *o = list, *next; o; o = next) {
+    next = o->next;
+    o->transfer = vt_ucx_send(p->ucx, o->to, o->n, o->apart);
+    o->next = p->under_way;
+    p->under_way = o;
+  }
+}
+
+// Takes `o`, whose body has gone, or not.
+static void finish_apart(vt_peers *p, outgoing *o, vt_ucx_state state) {
+  peer *q = &p->peers[o->to];
+  int32_t to = o->to;
+  o->next = NULL;
+  o->apart.size = 0;
+  if (state == VT_UCX_FAILED)
+    o->error = q->why ? vt_status_copy(q->why) : gone(p, q, "cannot be reached by UCX");
+  vt_status why = o->error ? vt_status_copy(o->error) : VT_OK;
+  finish(p, o);
+  if (why && q->fd >= 0)
+    lose(p, to, why);
+  else
+    vt_status_free(why);
+}
+
+static void move_apart(vt_peers *p) {
+  begin_apart(p);
+  vt_ucx_progress(p->ucx);
+  for (outgoing **at = &p->under_way; *at;) {
+    outgoing *o = *at;
+    vt_ucx_state state = vt_ucx_look(p->ucx, &o->transfer);
+    if (state == VT_UCX_UNDER_WAY) {
+      at = &o->next;
+      continue;
+    }
+    *at = o->next;
+    finish_apart(p, o, state);
+    at = &p->under_way; // another one may have gone with its peer
+  }
+  for (int32_t i = 0; i < p->count; i++)
+    if (p->peers[i].waits) take_apart(p, i);
+}
+
 // ---- the thread ---------------------------------------------------------------------------------
 
 static void write_to(vt_peers *p, int32_t i) {
@@ -476,18 +649,28 @@ static void write_to(vt_peers *p, int32_t i) {
   pthread_mutex_lock(&q->lock);
   outgoing *complete = write_queue(q, &good);
   pthread_mutex_unlock(&q->lock);
-  finish(complete);
+  finish(p, complete);
   // What it said before its end is still to be read.
   if (!good) {
-    while (q->fd >= 0 && recv(q->fd, &(char){0}, 1, MSG_PEEK) > 0) read_from(p, i);
+    while (q->fd >= 0 && recv(q->fd, &(char){0}, 1, MSG_PEEK) > 0)
+      (q->waits ? take_last : read_from)(p, i);
     if (q->fd >= 0) lose(p, i, gone(p, q, "ended"));
   }
+}
+
+// A stream that is not read fills all the same, while its peer lives.
+static void note_unread(peer *q, double now) {
+  int unread = q->unread;
+  if (ioctl(q->fd, FIONREAD, &unread) || unread == q->unread) return;
+  q->unread = unread;
+  q->heard = now;
 }
 
 static void look_after(vt_peers *p, double now) {
   for (int32_t i = 0; i < p->count; i++) {
     peer *q = &p->peers[i];
     if (q->fd < 0) continue;
+    if (q->waits) note_unread(q, now);
     if (now - q->heard > p->silence_s) {
       char how[96];
       snprintf(how, sizeof how, "has given no sign of life for %.0f s", p->silence_s);
@@ -503,7 +686,10 @@ static void look_after(vt_peers *p, double now) {
 }
 
 static bool all_written(vt_peers *p) {
-  bool written = true;
+  pthread_mutex_lock(&p->lock);
+  bool written = !p->apart;
+  pthread_mutex_unlock(&p->lock);
+  written = written && !p->under_way;
   for (int32_t i = 0; i < p->count; i++) {
     peer *q = &p->peers[i];
     pthread_mutex_lock(&q->lock);
@@ -513,27 +699,38 @@ static bool all_written(vt_peers *p) {
   return written;
 }
 
+static void fill_polls(vt_peers *p, struct pollfd *polls) {
+  for (int32_t i = 0; i < p->count; i++) {
+    peer *q = &p->peers[i];
+    pthread_mutex_lock(&q->lock);
+    polls[i] = (struct pollfd){
+        q->fd, (short)((q->waits ? POLLRDHUP : POLLIN) | (q->first ? POLLOUT : 0)), 0};
+    pthread_mutex_unlock(&q->lock);
+  }
+  polls[p->count] = (struct pollfd){p->wake, POLLIN, 0};
+  polls[p->count + 1] = (struct pollfd){p->ucx ? vt_ucx_descriptor(p->ucx) : -1, POLLIN, 0};
+}
+
 static void *peers_main(void *user) {
   vt_peers *p = user;
-  struct pollfd *polls = calloc((size_t)p->count + 1, sizeof *polls);
+  nfds_t count = (nfds_t)p->count + 2;
+  struct pollfd *polls = calloc(count, sizeof *polls);
   double next = now_s() + 1, leave_by = 0;
   while (polls) {
     if (atomic_load(&p->leaving)) {
       if (!leave_by) leave_by = now_s() + LEAVE_S;
       if (all_written(p) || now_s() > leave_by) break;
     }
-    for (int32_t i = 0; i < p->count; i++) {
-      peer *q = &p->peers[i];
-      pthread_mutex_lock(&q->lock);
-      polls[i] = (struct pollfd){q->fd, (short)(POLLIN | (q->first ? POLLOUT : 0)), 0};
-      pthread_mutex_unlock(&q->lock);
-    }
-    polls[p->count] = (struct pollfd){p->wake, POLLIN, 0};
+    if (p->ucx) move_apart(p);
+    fill_polls(p, polls);
     double left = next - now_s();
-    int n = poll(polls, (nfds_t)p->count + 1, left > 0 ? (int)(left * 1000) + 1 : 0);
+    bool busy = p->ucx && !vt_ucx_may_sleep(p->ucx);
+    if (busy) sched_yield();
+    int n = poll(polls, count, !busy && left > 0 ? (int)(left * 1000) + 1 : 0);
     if (n > 0 && polls[p->count].revents) (void)!read(p->wake, &(uint64_t){0}, sizeof(uint64_t));
     for (int32_t i = 0; n > 0 && i < p->count; i++) {
-      if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) read_from(p, i);
+      if (polls[i].revents & (POLLIN | POLLRDHUP | POLLHUP | POLLERR))
+        (p->peers[i].waits ? take_last : read_from)(p, i);
       if (p->peers[i].fd >= 0 && polls[i].revents & POLLOUT) write_to(p, i);
     }
     double now = now_s();
@@ -541,6 +738,7 @@ static void *peers_main(void *user) {
     next = now + 1;
     look_after(p, now);
   }
+  if (p->ucx) vt_ucx_flush(p->ucx, leave_by > now_s() ? leave_by - now_s() : 0);
   free(polls);
   return NULL;
 }
@@ -578,6 +776,12 @@ static void close_orderly(vt_peers *p) {
   }
 }
 
+static void cancel(vt_peers *p, outgoing *list) {
+  for (outgoing *o = list; o; o = o->next)
+    o->error = vt_error(VT_CANCELLED, "this process leaves the job");
+  finish(p, list);
+}
+
 void vt_peers_leave(vt_peers *p) {
   if (!p) return;
   if (!vt_forked()) {
@@ -590,10 +794,11 @@ void vt_peers_leave(vt_peers *p) {
     for (int32_t i = 0; i < p->count; i++) {
       outgoing *queue = p->peers[i].first;
       p->peers[i].first = NULL;
-      for (outgoing *o = queue; o; o = o->next)
-        o->error = vt_error(VT_CANCELLED, "this process leaves the job");
-      finish(queue);
+      if (p->peers[i].by_ucx) end_apart(p, i);
+      cancel(p, queue);
     }
+    cancel(p, p->apart);
+    cancel(p, p->under_way);
     peers_free(p);
   }
 }

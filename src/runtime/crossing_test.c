@@ -438,7 +438,7 @@ static void replicas_in_another_order_end_on_all(void **state) {
   run_all(2, swap_programs, -1);
 }
 
-// ---- by shared memory and by TCP ----------------------------------------------------------------
+// ---- by shared memory, TCP and UCX --------------------------------------------------------------
 
 // A reversal of rows and a sum over them: blocks of several pieces, and shares.
 #define LARGE "tensor<8x300000xf32>"
@@ -456,7 +456,10 @@ static const char large_program[] =
     "%f = stablehlo.sine %e : " LARGE "\n"
     "return %f : " LARGE " } }\n";
 
-static float (*shared_large)[DEVICES][COLUMNS]; // [1 = by TCP]
+static const char *const transports[] = {"auto", "tcp", "ucx"};
+enum { TRANSPORTS = 3 };
+static int transport;
+static float (*shared_large)[DEVICES][COLUMNS]; // [transport]
 
 static vt_status large_step(vt_client *client, vt_executable *executable, vt_buffer **rows,
                             int32_t here) {
@@ -496,8 +499,7 @@ static int compute_large(int count, int index) {
   for (int32_t k = 0; k < here && !st; k++) {
     vt_event *copied = NULL;
     int32_t id = vt_buffer_memory(rows[k])->device->id;
-    st = vt_buffer_to_host(rows[k], shared_large[getenv("VTPU_TRANSPORT") != NULL][id], NULL,
-                           &copied);
+    st = vt_buffer_to_host(rows[k], shared_large[transport][id], NULL, &copied);
     if (!st) st = vt_event_await(copied);
     vt_event_release(copied);
     vt_buffer_destroy(rows[k]);
@@ -507,14 +509,16 @@ static int compute_large(int count, int index) {
   return st ? fail_with(st) : 0;
 }
 
-static void both_transports_give_the_same_bits(void **state) {
+static void all_transports_give_the_same_bits(void **state) {
   (void)state;
   for (int count = 2; count <= PROCESSES; count *= 2) {
-    run_all(count, compute_large, -1);
-    setenv("VTPU_TRANSPORT", "tcp", 1);
-    run_all(count, compute_large, -1);
+    for (transport = 0; transport < TRANSPORTS; transport++) {
+      setenv("VTPU_TRANSPORT", transports[transport], 1);
+      run_all(count, compute_large, -1);
+    }
     unsetenv("VTPU_TRANSPORT");
-    assert_memory_equal(shared_large[0], shared_large[1], sizeof shared_large[0]);
+    for (int i = 1; i < TRANSPORTS; i++)
+      assert_memory_equal(shared_large[0], shared_large[i], sizeof shared_large[0]);
     assert_true(shared_large[0][5][7] != 0);
   }
 }
@@ -598,7 +602,7 @@ static void leaving_is_told_from_dying(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_numbers_of_processes_give_the_same_bits),
-      cmocka_unit_test(both_transports_give_the_same_bits),
+      cmocka_unit_test(all_transports_give_the_same_bits),
       cmocka_unit_test(different_programs_end_on_all),
       cmocka_unit_test(replicas_run_a_program_of_their_process),
       cmocka_unit_test(replicas_that_reduce_otherwise_end_on_all),
@@ -611,7 +615,7 @@ int main(void) {
   setenv("VTPU_JOIN_TIMEOUT", "60", 1);
   shared_rows = mmap(NULL, (PROCESSES + 1) * sizeof *shared_rows, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  shared_large = mmap(NULL, 2 * sizeof *shared_large, PROT_READ | PROT_WRITE,
+  shared_large = mmap(NULL, TRANSPORTS * sizeof *shared_large, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ for name, f in dict(sum=lambda x, a: (x.sum(0) * 2, products(a)), loop=lambda x,
 """
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("transport", ["auto", "tcp", "ucx"])
 @pytest.mark.parametrize("slice_name", ["v4-16", "v3-8"])
 def test_collectives_go_on_beside_products(slice_name, transport):
     """The bits of one process that does one after the other."""
@@ -322,21 +322,24 @@ for log2, names in {3: operations, 14: operations, 21: operations, 24: ["all_red
 """
 
 
-# Losing is rare in truth: the second link loses more than any that people would keep.
-@pytest.mark.parametrize("delay_ms, loss, code", [(1, 0.01, SIZES), (1, 0.01, MNIST), (20, 0.05, MNIST)],
-                         ids=["sizes", "mnist", "mnist-worse"])
-def test_two_hosts_whose_link_loses_packets(two_hosts, delay_ms, loss, code):
+# Losing is rare in truth: the third link loses more than any that people would keep.
+@pytest.mark.parametrize("delay_ms, loss, code, transport",
+                         [(1, 0.01, SIZES, "tcp"), (1, 0.01, MNIST, "tcp"), (20, 0.05, MNIST, "tcp"), (1, 0.01, SIZES, "ucx")],
+                         ids=["sizes", "mnist", "mnist-worse", "sizes-ucx"])
+def test_two_hosts_whose_link_loses_packets(two_hosts, delay_ms, loss, code, transport):
     """The bits of processes that lose nothing."""
     good = Job("v4-16", code, VTPU_SPLIT=2).said()
     # Processes of one machine would share memory, whatever their network.
-    bad = Job("v4-16", code, places=two_hosts(delay_ms, loss).places(), VTPU_SPLIT=2, VTPU_TRANSPORT="tcp")
+    bad = Job("v4-16", code, places=two_hosts(delay_ms, loss).places(), VTPU_SPLIT=2, VTPU_TRANSPORT=transport,
+              UCX_TLS="tcp")
     assert bad.said(timeout=600) == good  # one packet of twenty lost is slow by TCP
 
 
-def test_two_hosts_whose_link_ends(two_hosts):
+@pytest.mark.parametrize("transport", ["tcp", "ucx"])
+def test_two_hosts_whose_link_ends(two_hosts, transport):
     """No host is told: each finds out by the other's silence, and ends with its name."""
     hosts = two_hosts(1, 0.01)
-    job = Job("v4-16", LOOP, places=hosts.places(), VTPU_TRANSPORT="tcp")
+    job = Job("v4-16", LOOP, places=hosts.places(), VTPU_TRANSPORT=transport, UCX_TLS="tcp")
     for i in range(job.count):
         job.wait_for_words(i)
     hosts.cut()
@@ -602,7 +605,8 @@ def test_random_kills_end_with_the_name(seed):
     """A kill at any moment, from start-up to the middle of a run: no hang, no wrong result, always the name. Without
     jax.distributed, which has its own limits: processes find each other all the same."""
     choose = random.Random(seed)
-    job = Job(choose.choice(["v4-16", "v3-8"]), LOOP, TEST_COORDINATOR="", VTPU_JOIN_TIMEOUT=20)
+    job = Job(choose.choice(["v4-16", "v3-8"]), LOOP, TEST_COORDINATOR="", VTPU_JOIN_TIMEOUT=20,
+              VTPU_TRANSPORT="ucx" if seed % 4 == 3 else "auto")
     gone = choose.randrange(job.count)
     if choose.random() < 0.7:
         job.wait_for_words(gone)
