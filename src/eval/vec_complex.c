@@ -28,11 +28,15 @@ static inline c64_t times_c64(c64_t a, c64_t b) {
 static inline c64_t over_c64(c64_t a, c64_t b) {
   return a / b;
 }
-// f64 has the range for the squares, and loops over roots vectorise. Infinity wins over NaN.
+// Parts are scaled so that their squares are normal numbers (or vanish beside each other). Infinity
+// wins over NaN.
 static inline float abs_c64(c64_t a) {
-  double x = crealf(a), y = cimagf(a);
-  int infinite = fabs(x) == INFINITY || fabs(y) == INFINITY;
-  return infinite ? INFINITY : (float)sqrt(x * x + y * y);
+  float x = fabsf(crealf(a)), y = fabsf(cimagf(a)), most = x > y ? x : y;
+  float scale = most > 0x1p62f ? 0x1p-66f : most < 0x1p-40f ? 0x1p86f : 1;
+  float back = most > 0x1p62f ? 0x1p66f : most < 0x1p-40f ? 0x1p-86f : 1;
+  int infinite = x == INFINITY || y == INFINITY;
+  x *= scale, y *= scale;
+  return infinite ? INFINITY : sqrtf(x * x + y * y) * back;
 }
 // sin, cos and exp are split where one factor is exactly zero: 0 * inf would be NaN.
 static inline c64_t exp_c64(c64_t a) {
