@@ -75,22 +75,45 @@ static vt_dtype part_of(vt_dtype d) {
   return d == VT_C64 ? VT_F32 : d == VT_C128 ? VT_F64 : d;
 }
 
+// The real parts of n complex numbers, or complex numbers of these real parts.
+static void take_real(size_t bytes, int64_t n, const void *source, void *target) {
+  if (bytes == 4)
+    for (int64_t i = 0; i < n; i++) ((uint32_t *)target)[i] = ((const uint32_t *)source)[2 * i];
+  else
+    for (int64_t i = 0; i < n; i++) ((uint64_t *)target)[i] = ((const uint64_t *)source)[2 * i];
+}
+static void give_real(size_t bytes, int64_t n, const void *source, void *target) {
+  if (bytes == 4)
+    for (int64_t i = 0; i < n; i++)
+      ((uint32_t *)target)[2 * i] = ((const uint32_t *)source)[i],
+                               ((uint32_t *)target)[2 * i + 1] = 0;
+  else
+    for (int64_t i = 0; i < n; i++)
+      ((uint64_t *)target)[2 * i] = ((const uint64_t *)source)[i],
+                               ((uint64_t *)target)[2 * i + 1] = 0;
+}
+
 // Complex on either side: parts are converted separately; a real target takes the real part.
 static void convert_complex(vt_dtype from, vt_dtype to, int64_t n, const void *source,
                             void *target) {
-  int from_parts = vt_dtype_is_complex(from) ? 2 : 1, to_parts = vt_dtype_is_complex(to) ? 2 : 1;
   vt_dtype a = part_of(from), b = part_of(to);
-  size_t a_bytes = vt_dtype_bytes(a), b_bytes = vt_dtype_bytes(b);
-  char zero[8] = {0};
-  for (int64_t i = 0; i < n; i++)
-    for (int part = 0; part < to_parts; part++) {
-      char *out = (char *)target + (i * to_parts + part) * (int64_t)b_bytes;
-      if (part < from_parts)
-        convert_real(a, b, 1, (const char *)source + (i * from_parts + part) * (int64_t)a_bytes,
-                     out);
-      else
-        memcpy(out, zero, b_bytes);
+  if (vt_dtype_is_complex(from) && vt_dtype_is_complex(to)) {
+    convert_real(a, b, 2 * n, source, target);
+    return;
+  }
+  _Alignas(64) uint64_t block[BLOCK];
+  for (int64_t at = 0; at < n; at += BLOCK) {
+    int64_t now = n - at < BLOCK ? n - at : BLOCK;
+    const char *x = (const char *)source + at * (int64_t)vt_dtype_bytes(from);
+    char *out = (char *)target + at * (int64_t)vt_dtype_bytes(to);
+    if (vt_dtype_is_complex(to)) {
+      convert_real(a, b, now, x, block);
+      give_real(vt_dtype_bytes(b), now, block, out);
+    } else {
+      take_real(vt_dtype_bytes(a), now, x, block);
+      convert_real(a, b, now, block, out);
     }
+  }
 }
 
 vt_status vt_eval_convert_array(vt_dtype from, vt_dtype to, int64_t n, const void *source,
