@@ -62,7 +62,7 @@ struct vt_code_source {
 enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
 // About how long the elements of one place of its space take one thread.
-int64_t vt_nest_picoseconds(const vt_nest *nest);
+int64_t vt_nest_picoseconds(const vt_nest *nest, const vt_target *target);
 int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, uint32_t operand,
                      bool *out_only);
 int32_t vt_nest_scatter(const vt_nest *nest);

@@ -104,8 +104,8 @@ static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest,
 
 // Splits rows x columns into tasks of about TASK_ELEMENTS elements; of fewer where each takes long
 // and none is added to another's.
-static void cut_tasks(vt_kernel *k, const vt_nest *nest) {
-  int64_t total = k->rows * k->columns, each = vt_nest_picoseconds(nest);
+static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target) {
+  int64_t total = k->rows * k->columns, each = vt_nest_picoseconds(nest, target);
   int64_t most = k->accumulator_count ? TASK_ELEMENTS : max64(TASK_TIME / each, 64);
   int64_t want = max64(min64(TASK_ELEMENTS, most), total / MAX_TASKS);
   bool whole_rows = false, columns_only = k->accumulator_count > 0;
@@ -152,7 +152,8 @@ static void create_scatter(vt_kernel *k, const vt_nest_node *n) {
   memcpy(k->start, n->start->data, k->start_bytes);
 }
 
-static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
+static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group,
+                        const vt_target *target) {
   vt_assert(group->nest->atom_count >= 1 && group->nest->atom_count <= VT_NEST_ATOMS);
   const vt_nest *nest = group->nest;
   k->columns = nest->atoms[nest->atom_count - 1];
@@ -160,7 +161,7 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group) {
   for (int32_t a = 0; a < nest->atom_count - 1; a++) k->rows *= nest->atoms[a];
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, k->output_count);
   add_accumulators(arena, k, nest, offsets);
-  cut_tasks(k, nest);
+  cut_tasks(k, nest, target);
   k->dims = VT_NEW_ARRAY(arena, int64_t, vt_nest_dims(nest, offsets, NULL));
   vt_nest_dims(nest, offsets, k->dims);
   for (uint32_t i = 0; i < nest->node_count; i++) {
@@ -191,7 +192,6 @@ static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) 
 
 vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_target *target,
                             vt_nest_fn *code) {
-  (void)target;
   vt_kernel *k = VT_NEW(arena, vt_kernel);
   k->code = code;
   k->input_count = group->input_count;
@@ -200,7 +200,7 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
   vt_assert(group->input_count + group->output_count <= MAX_PORTS || !group->nest);
   if (group->loop || group->source) return k;
   if (group->nest)
-    create_nest(arena, k, group);
+    create_nest(arena, k, group, target);
   else
     create_native(arena, k, group);
   return k;
