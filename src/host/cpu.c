@@ -118,6 +118,11 @@ int vt_host_level(void) {
   return read_cpu().level;
 }
 
+bool vt_host_gathers(void) {
+  cpu_facts facts = read_cpu();
+  return facts.level >= 4 && !facts.amd;
+}
+
 const char *vt_host_narrowed(void) {
   return read_cpu().narrowed;
 }

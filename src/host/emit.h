@@ -19,6 +19,7 @@ typedef struct vt_target {
   bool avx512; // F, BW, DQ, VL
   bool bf16;   // vcvtneps2bf16
   bool f16c, fma;
+  bool gathers; // vt_host_gathers
 } vt_target;
 
 // The function of a nest processes rows [row_lo, row_hi) and columns [col_lo, col_hi) of each.

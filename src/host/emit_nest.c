@@ -303,7 +303,8 @@ static void fetch_gathered(loops *l, node_state *s, const vt_nest_node *n) {
 
 static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n) {
   vt_dtype dtype = n->value->type.dtype;
-  if (n->far && s->level == VT_LEVEL_FULL && !l->fetching) fetch_gathered(l, s, n);
+  bool fetched = n->far && !l->e->target.gathers;
+  if (fetched && s->level == VT_LEVEL_FULL && !l->fetching) fetch_gathered(l, s, n);
   LLVMValueRef offset = place_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
     return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));

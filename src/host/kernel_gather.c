@@ -154,7 +154,8 @@ const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op) {
   plan->row_rank = runs ? last : box->rank;
   plan->rows = 1;
   for (int32_t d = 0; d < plan->row_rank; d++) plan->rows *= box->dims[d];
-  plan->far = vt_gather_is_far(op);
+  bool elements = plan->run <= 8; // which loops below gather as vectors
+  plan->far = vt_gather_is_far(op) && !(elements && vt_host_gathers());
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = run_gather, .plan = plan};
   return native;
