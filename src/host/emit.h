@@ -102,6 +102,10 @@ LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype,
 LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal);
 LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef a,
                              LLVMValueRef b);
+// Whether x goes before y in an ARGMAX (ARGMIN): the larger (smaller) one, NaN first; of equals
+// that with the smaller index, if there are indices.
+LLVMValueRef vt_emit_goes_before(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,
+                                 LLVMValueRef y, LLVMValueRef at_x, LLVMValueRef at_y);
 LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype);
 LLVMValueRef vt_emit_splat_f(vt_emitter *e, vt_dtype dtype, double value);
 LLVMValueRef vt_emit_spread(vt_emitter *e, LLVMValueRef scalar);

@@ -572,12 +572,9 @@ static vt_dtype operand_dtype(const loops *l, const vt_nest_node *n, uint32_t k)
 static void step_pair(loops *l, const vt_nest_node *n, node_state *s) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef x = node_value(l, n->operands[0]), at = node_value(l, n->operands[1]);
-  LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
-  // In one lane the index only grows, so the first of equals stays; a NaN stays once it is there.
-  LLVMValueRef better = LLVMBuildFCmp(b, p, x, s->phi, "");
-  LLVMValueRef nan = LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
-  LLVMValueRef held = LLVMBuildFCmp(b, LLVMRealORD, s->phi, s->phi, "");
-  better = LLVMBuildAnd(b, LLVMBuildOr(b, better, nan, ""), held, "");
+  bool grows = l->nest->nodes[n->operands[1]].kind == VT_NODE_IOTA; // in each lane: none is before
+  LLVMValueRef better = vt_emit_goes_before(l->e, n->reducer, operand_dtype(l, n, 0), x, s->phi,
+                                            grows ? NULL : at, s->phi2);
   if (l->mask) better = LLVMBuildAnd(b, better, l->mask, "");
   s->next = LLVMBuildSelect(b, better, x, s->phi, "");
   s->next2 = LLVMBuildSelect(b, better, at, s->phi2, "");
@@ -605,17 +602,10 @@ static void step_reduction(loops *l, uint32_t node) {
 static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValueRef x,
                         LLVMValueRef at) {
   LLVMBuilderRef b = l->e->builder;
-  LLVMRealPredicate p = n->reducer == VT_REDUCE_ARGMAX ? LLVMRealOGT : LLVMRealOLT;
   for (int by = l->e->target.lanes / 2; by > 0; by /= 2) {
     LLVMValueRef y = vt_emit_lanes_down(l->e, x, by), at_y = vt_emit_lanes_down(l->e, at, by);
-    LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""),
-                 nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
-    LLVMValueRef better = LLVMBuildOr(b, LLVMBuildFCmp(b, p, y, x, ""),
-                                      LLVMBuildAnd(b, nan_y, LLVMBuildNot(b, nan_x, ""), ""), "");
-    LLVMValueRef tie = LLVMBuildOr(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, y, ""),
-                                   LLVMBuildAnd(b, nan_x, nan_y, ""), "");
-    LLVMValueRef first = LLVMBuildICmp(b, LLVMIntSLT, at_y, at, "");
-    better = LLVMBuildOr(b, better, LLVMBuildAnd(b, tie, first, ""), "");
+    LLVMValueRef better =
+        vt_emit_goes_before(l->e, n->reducer, operand_dtype(l, n, 0), y, x, at_y, at);
     x = LLVMBuildSelect(b, better, y, x, "");
     at = LLVMBuildSelect(b, better, at_y, at, "");
   }

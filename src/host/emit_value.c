@@ -284,6 +284,31 @@ LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, 
   }
 }
 
+LLVMValueRef vt_emit_goes_before(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,
+                                 LLVMValueRef y, LLVMValueRef at_x, LLVMValueRef at_y) {
+  bool max = reducer == VT_REDUCE_ARGMAX;
+  vt_dtype_kind kind = vt_dtype_kind_of(dtype);
+  LLVMBuilderRef b = e->builder;
+  LLVMValueRef before, tie;
+  if (kind == VT_KIND_FLOAT) {
+    LLVMValueRef nan_x = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""),
+                 nan_y = LLVMBuildFCmp(b, LLVMRealUNO, y, y, "");
+    before = LLVMBuildFCmp(b, max ? LLVMRealOGT : LLVMRealOLT, x, y, "");
+    before = LLVMBuildOr(b, before, LLVMBuildAnd(b, nan_x, LLVMBuildNot(b, nan_y, ""), ""), "");
+    tie = LLVMBuildOr(b, LLVMBuildFCmp(b, LLVMRealOEQ, x, y, ""), LLVMBuildAnd(b, nan_x, nan_y, ""),
+                      "");
+  } else {
+    bool is_signed = kind == VT_KIND_SIGNED;
+    LLVMIntPredicate above = is_signed ? LLVMIntSGT : LLVMIntUGT,
+                     below = is_signed ? LLVMIntSLT : LLVMIntULT;
+    before = LLVMBuildICmp(b, max ? above : below, x, y, "");
+    tie = LLVMBuildICmp(b, LLVMIntEQ, x, y, "");
+  }
+  if (!at_x) return before;
+  LLVMValueRef first = LLVMBuildICmp(b, LLVMIntSLT, at_x, at_y, "");
+  return LLVMBuildOr(b, before, LLVMBuildAnd(b, tie, first, ""), "");
+}
+
 LLVMValueRef vt_emit_neutral(vt_emitter *e, vt_reducer reducer, vt_dtype dtype) {
   bool is_float = vt_dtype_is_float(dtype), is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
   unsigned bits = vt_dtype_get(dtype)->bits;

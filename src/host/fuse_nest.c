@@ -27,7 +27,7 @@ enum {
 };
 // Arrays up to this size need no prefetch before a scatter that only writes.
 static const int64_t NEAR_BYTES = 32 << 10;
-static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may reduce alone
+static const int64_t WHOLE_MAX = 32 << 10; // elements that one task may add up alone
 
 // A leaf seen through views: element strides by dimension of the node's own type.
 typedef struct view {
@@ -796,7 +796,7 @@ static bool check_reduce(builder *b, vt_nest *nest, uint32_t node) {
   bool columns_only = (nest->all & ~n->mask) == column;
   bool pair = n->reducer >= VT_REDUCE_ARGMAX;
   n->accumulated = !columns_only || (nest->atom_count == 1 && !n->in_group && !pair);
-  if (!n->accumulated && nest->atom_count == 1 && b->elements > WHOLE_MAX) return false;
+  if (!n->accumulated && nest->atom_count == 1 && b->elements > WHOLE_MAX && !pair) return false;
   return !n->accumulated || (!n->in_group && !pair && n->output >= 0);
 }
 

@@ -213,12 +213,15 @@ static bool truth(const vt_value *value, const double *args, double *out) {
   }
 }
 
-static bool keeps(const vt_func *body, double sign) {
-  static const double values[] = {-1, 0, 2, NAN, INFINITY};
-  for (int i = 0; i < 5; i++)
-    for (int j = 0; j < 5; j++)
+static bool keeps(const vt_func *body, vt_dtype dtype, double sign) {
+  static const double all[] = {0, 1, 2, -1, NAN, INFINITY, -INFINITY};
+  static const int of_kind[] = {
+      [VT_KIND_BOOL] = 2, [VT_KIND_UNSIGNED] = 3, [VT_KIND_SIGNED] = 4, [VT_KIND_FLOAT] = 7};
+  int count = of_kind[vt_dtype_kind_of(dtype)];
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < count; j++)
       for (int order = -1; order <= 1; order += 2) {
-        double a = values[i] * sign, b = values[j] * sign, ia = 5, ib = 5 + order, got[2];
+        double a = all[i], b = all[j], ia = 5, ib = 5 + order, got[2];
         double args[4] = {a, ia, b, ib};
         for (uint32_t r = 0; r < 2; r++)
           if (!truth(body->returns[r], args, &got[r])) return false;
@@ -235,14 +238,16 @@ static bool keeps(const vt_func *body, double sign) {
 
 static vt_reducer pair_reducer(const vt_op *reduce, const vt_func *body) {
   vt_type value = reduce->operands[0]->type, index = reduce->operands[1]->type;
-  if (value.dtype != VT_F32 || index.dtype != VT_S32 || body->return_count != 2)
+  vt_dtype dtype = value.dtype;
+  if (!vt_emit_has_type(dtype) || vt_dtype_get(dtype)->bits > 32 || index.dtype != VT_S32 ||
+      body->return_count != 2)
     return VT_REDUCE_NONE;
   const vt_literal *start = constant_of(reduce->operands[2]),
                    *first = constant_of(reduce->operands[3]);
   if (!start || !first || literal_value(first) != 0) return VT_REDUCE_NONE;
   double from = literal_value(start);
-  if (from == -INFINITY && keeps(body, 1)) return VT_REDUCE_ARGMAX;
-  if (from == INFINITY && keeps(body, -1)) return VT_REDUCE_ARGMIN;
+  if (from == lowest(dtype) && keeps(body, dtype, 1)) return VT_REDUCE_ARGMAX;
+  if (from == highest(dtype) && keeps(body, dtype, -1)) return VT_REDUCE_ARGMIN;
   return VT_REDUCE_NONE;
 }
 

@@ -550,8 +550,8 @@ static void layer_norm(void **state) {
 
 // The body that jnp.argmax and argmin lower to: NaN first, then the extreme, then the smaller
 // index.
-static vt_func *pair_body(maker m, int direction) {
-  vt_type one = make_type(m, VT_F32, 0, NULL), index = make_type(m, VT_S32, 0, NULL);
+static vt_func *pair_body(maker m, vt_dtype dtype, int direction) {
+  vt_type one = make_type(m, dtype, 0, NULL), index = make_type(m, VT_S32, 0, NULL);
   vt_func *body = vt_func_create(m.module, "");
   maker b = {.module = m.module, .func = body};
   vt_value *x = vt_func_add_param(body, one), *i = vt_func_add_param(body, index);
@@ -565,17 +565,31 @@ static vt_func *pair_body(maker m, int direction) {
 
 static void argmax(void **state) {
   (void)state;
-  static const int64_t shapes[][2] = {{5, 10}, {33, 64}, {100, 1000}, {4, 3}};
-  for (int s = 0; s < 8; s++) {
+  static const int64_t shapes[][2] = {{5, 10}, {33, 64}, {100, 1000}, {4, 3}, {0, 50000}};
+  static const struct {
+    vt_dtype dtype;
+    double ends[2];
+  } values[] = {{VT_F32, {-INFINITY, INFINITY}},
+                {VT_S32, {INT32_MIN, INT32_MAX}},
+                {VT_BF16, {-INFINITY, INFINITY}},
+                {VT_U8, {0, 255}},
+                {VT_PRED, {0, 1}}};
+  for (int s = 0; s < 100; s++) {
     maker m = new_maker();
-    const int64_t *dims = shapes[s / 2];
-    int64_t axis = 1;
-    vt_value *x = param(m, VT_F32, 2, dims), *i = iota(m, 1, VT_S32, 2, dims);
-    vt_type types[2] = {make_type(m, VT_F32, 1, dims), make_type(m, VT_S32, 1, dims)};
-    vt_value *operands[4] = {x, i, scalar(m, VT_F32, s & 1 ? INFINITY : -INFINITY),
+    bool least = s & 1, any_index = s & 2; // an iota, or indices in any order
+    const int64_t *dims = shapes[s / 4 % 5];
+    int32_t rank = dims[0] ? 2 : 1;
+    int64_t axis = rank - 1;
+    vt_dtype dtype = values[s / 20].dtype;
+    dims += 2 - rank;
+    vt_value *x = param(m, dtype, rank, dims);
+    vt_value *i = any_index ? param(m, VT_S32, rank, dims) : iota(m, (int)axis, VT_S32, rank, dims);
+    if (any_index) i = binary(m, VT_OP_AND, i, splat(m, 1023, i->type));
+    vt_type types[2] = {make_type(m, dtype, rank - 1, dims), make_type(m, VT_S32, rank - 1, dims)};
+    vt_value *operands[4] = {x, i, scalar(m, dtype, values[s / 20].ends[least]),
                              scalar(m, VT_S32, 0)};
     vt_op *op = vt_op_create(m.func, VT_OP_REDUCE, NULL, 4, operands, 2, types, 1);
-    op->regions[0] = pair_body(m, s & 1 ? VT_CMP_LT : VT_CMP_GT);
+    op->regions[0] = pair_body(m, dtype, least ? VT_CMP_LT : VT_CMP_GT);
     vt_op_set_ints(op, VT_ATTR_DIMENSIONS, 1, &axis);
     vt_op_append(m.func, op);
     RETURNS(m, &op->results[0], &op->results[1]);
