@@ -63,10 +63,10 @@ static inline c64_t logistic_c64(c64_t a) {
 static inline c64_t rsqrt_c64(c64_t a) {
   return make_c64(1, 0) / csqrtf(a);
 }
-static inline c64_t sign_c64(c64_t a) {
-  float x = crealf(a), y = cimagf(a), size = hypotf(x, y);
-  if (size == 0) return make_c64(0, 0);
-  return make_c64(x / size, y / size);
+// Of the sign of x + iy the part that comes of x or y.
+static inline float sign_c64(float part, float x, float y) {
+  float size = abs_c64(make_c64(x, y));
+  return size == 0 ? 0 : part / size;
 }
 // XLA's corner cases: x^0 is 1 even for x = 0, 0 to a power with positive real part is 0.
 static inline c64_t power_c64(c64_t a, c64_t b) {
@@ -137,10 +137,10 @@ static inline c128_t logistic_c128(c128_t a) {
 static inline c128_t rsqrt_c128(c128_t a) {
   return make_c128(1, 0) / csqrt(a);
 }
-static inline c128_t sign_c128(c128_t a) {
-  double x = creal(a), y = cimag(a), size = hypot(x, y);
-  if (size == 0) return make_c128(0, 0);
-  return make_c128(x / size, y / size);
+// Of the sign of x + iy the part that comes of x or y.
+static inline double sign_c128(double part, double x, double y) {
+  double size = abs_c128(make_c128(x, y));
+  return size == 0 ? 0 : part / size;
 }
 // XLA's corner cases: x^0 is 1 even for x = 0, 0 to a power with positive real part is 0.
 static inline c128_t power_c128(c128_t a, c128_t b) {

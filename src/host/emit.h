@@ -3,9 +3,9 @@
 //
 // Values in registers are vectors of `lanes` elements whatever the type, scalars are splats. pred
 // is <n x i1>, integers have their width, f32 and f64 keep their type, bf16 and f16 are f32 holding
-// a representable value. No fast-math flag is ever set and nothing is contracted, so each op rounds
-// as the evaluator's does; exp, log and similar functions (emit_math.c) use fused multiply-add
-// internally.
+// a representable value, c64 is 64 bits. No fast-math flag is ever set and nothing is contracted,
+// so each op rounds as the evaluator's does; exp, log and similar functions (emit_math.c) use fused
+// multiply-add internally.
 #ifndef VT_HOST_EMIT_H
 #define VT_HOST_EMIT_H
 
@@ -131,6 +131,9 @@ typedef LLVMValueRef vt_emit_fn(const vt_emit_call *call);
   vt_emit_fn vt_emit_op_##emitter;
 #include "ir/ops.def"
 #undef OP
+
+// emit_complex.c: an op with c64 among its types.
+LLVMValueRef vt_emit_complex(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands);
 
 // emit_math.c
 vt_emit_fn vt_emit_float_remainder;

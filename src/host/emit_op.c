@@ -285,6 +285,7 @@ static vt_emit_fn *const emitters[VT_OP_COUNT] = {
 };
 
 LLVMValueRef vt_emit_op(vt_emitter *e, const vt_op *op, const LLVMValueRef *operands) {
+  if (vt_emit_supports_complex(op)) return vt_emit_complex(e, op, operands);
   LLVMValueRef value = emitters[op->code](&(vt_emit_call){e, op, operands});
   bool exact = vt_op_info_get(op->code)->flags & VT_OPF_EXACT;
   return exact ? value : vt_emit_round(e, op->results[0].type.dtype, value);

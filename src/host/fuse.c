@@ -70,7 +70,7 @@ static uint8_t kind_of(const vt_op *op) {
     return keeps_rows(op) ? VT_FUSE_VIEW : VT_FUSE_SINGLE;
   case VT_CLASS_ELTWISE:
   case VT_CLASS_CAST:
-    return vt_emit_supports(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
+    return vt_emit_supports(op) || vt_emit_supports_complex(op) ? VT_FUSE_LOOP : VT_FUSE_SINGLE;
   default:
     return VT_FUSE_SINGLE;
   }

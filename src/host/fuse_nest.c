@@ -180,7 +180,7 @@ bool vt_nest_is_index(const vt_op *op) {
 // Small floats other than bf16 may change bits when they go through registers.
 static bool gathers_dtype(vt_dtype dtype) {
   return dtype == VT_PRED || dtype == VT_BF16 || dtype == VT_F32 || dtype == VT_F64 ||
-         (vt_dtype_is_integer(dtype) && vt_dtype_get(dtype)->bits >= 8);
+         dtype == VT_C64 || (vt_dtype_is_integer(dtype) && vt_dtype_get(dtype)->bits >= 8);
 }
 
 bool vt_nest_gathers(const vt_op *op) {

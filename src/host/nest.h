@@ -115,6 +115,7 @@ bool vt_nest_gathers(const vt_op *op);
 bool vt_nest_is_index(const vt_op *op);
 // An op that emit_op.c has code for with these types.
 bool vt_emit_supports(const vt_op *op);
+bool vt_emit_supports_complex(const vt_op *op); // the same for complex numbers, in nests only
 bool vt_emit_has_type(vt_dtype dtype);
 bool vt_emit_has_types(const vt_op *op); // its operands and results can be held in registers
 
