@@ -9,6 +9,7 @@
 #include "host/kernel_move.h"
 #include "host/kernel_planes.h"
 #include "host/nest.h"
+#include "ir/number.h"
 
 // Elements of a run processed at once; fewer than NARROW do not use vectors.
 enum { RUN = 256, NARROW = 16 };
@@ -175,38 +176,57 @@ static void run_window(const vt_native_call *call) {
 }
 
 // Running values of one line, which stay in a register: out[i] = start op in[0] op .. op in[i].
-#define ALONG(expression)                                                                          \
-  for (int64_t i = 0; i < n; i++) out[i * step] = a = (expression);                                \
+#define SAME(x) (x)
+#define ALONG(from, to, expression)                                                                \
+  for (int64_t i = 0; i < n; i++) {                                                                \
+    x = from(in[i * step]);                                                                        \
+    a = (expression);                                                                              \
+    out[i * step] = to(a);                                                                         \
+  }                                                                                                \
   return
-#define SCAN(name, type, is_nan)                                                                   \
-  static void name(vt_reducer reducer, type a, const type *in, type *out, int64_t n,               \
+#define SCAN(name, type, element, from, to, is_nan)                                                \
+  static void name(vt_reducer reducer, element start, const element *in, element *out, int64_t n,  \
                    int64_t step) {                                                                 \
+    type a = from(start), x;                                                                       \
     switch (reducer) {                                                                             \
     case VT_REDUCE_ADD:                                                                            \
-      ALONG((type)(a + in[i * step]));                                                             \
+      ALONG(from, to, (type)(a + x));                                                              \
     case VT_REDUCE_MUL:                                                                            \
-      ALONG((type)(a * in[i * step]));                                                             \
+      ALONG(from, to, (type)(a * x));                                                              \
     case VT_REDUCE_MAX:                                                                            \
-      ALONG(a > in[i * step] || is_nan(a) ? a : in[i * step]);                                     \
+      ALONG(from, to, a > x || is_nan(a) ? a : x);                                                 \
     default:                                                                                       \
-      ALONG(a < in[i * step] || is_nan(a) ? a : in[i * step]);                                     \
+      ALONG(from, to, a < x || is_nan(a) ? a : x);                                                 \
     }                                                                                              \
   }
-SCAN(scan_f32, float, FLOAT_NAN)
-SCAN(scan_u32, uint32_t, NEVER)
-SCAN(scan_s32_order, int32_t, NEVER)
+SCAN(scan_f32, float, float, SAME, SAME, FLOAT_NAN)
+SCAN(scan_bf16, float, uint16_t, vt_f32_from_bf16, vt_bf16_from_f32, FLOAT_NAN)
+SCAN(scan_u32, uint32_t, uint32_t, SAME, SAME, NEVER)
+SCAN(scan_s32_order, int32_t, int32_t, SAME, SAME, NEVER)
 
 // One line, `step` elements from one to the next, negative from its end.
-static void scan_line(const window_plan *p, const void *start, const uint32_t *in, uint32_t *out,
-                      int64_t n, int64_t step) {
-  const void *from = in;
-  void *to = out;
-  if (p->dtype == VT_F32)
-    scan_f32(p->reducer, *(const float *)start, from, to, n, step);
-  else if (p->dtype == VT_S32 && p->reducer >= VT_REDUCE_MAX)
-    scan_s32_order(p->reducer, *(const int32_t *)start, from, to, n, step);
-  else
-    scan_u32(p->reducer, *(const uint32_t *)start, from, to, n, step);
+static void scan_line(const window_plan *p, const void *start, const void *in, void *out, int64_t n,
+                      int64_t step) {
+  switch (p->dtype) {
+  case VT_F32:
+    scan_f32(p->reducer, *(const float *)start, in, out, n, step);
+    return;
+  case VT_C64: // sums: of the real parts, of the imaginary ones
+    for (int part = 0; part < 2; part++)
+      scan_f32(p->reducer, ((const float *)start)[part], (const float *)in + part,
+               (float *)out + part, n, 2 * step);
+    return;
+  case VT_BF16:
+    scan_bf16(p->reducer, *(const uint16_t *)start, in, out, n, step);
+    return;
+  case VT_S32:
+    if (p->reducer >= VT_REDUCE_MAX) {
+      scan_s32_order(p->reducer, *(const int32_t *)start, in, out, n, step);
+      return;
+    } // fall through
+  default:
+    scan_u32(p->reducer, *(const uint32_t *)start, in, out, n, step);
+  }
 }
 
 // `width` lines that lie next to each other, row by row.
@@ -234,8 +254,9 @@ static void run_scan(const vt_native_call *call) {
     int64_t column = i % across * width, step = p->scan_reverse ? -inner : inner;
     int64_t first = i / across * length * inner + column;
     if (p->scan_reverse) first += (length - 1) * inner;
-    const uint32_t *in = (const uint32_t *)call->operands[0] + first;
-    uint32_t *out = (uint32_t *)call->outputs[0] + first;
+    int64_t at = first * (int64_t)vt_dtype_bytes(p->dtype);
+    const void *in = (const char *)call->operands[0] + at;
+    void *out = (char *)call->outputs[0] + at;
     if (width == 1)
       scan_line(p, call->operands[1], in, out, length, step);
     else
@@ -500,5 +521,8 @@ bool vt_window_supports(const vt_op *op) {
            keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
   vt_reducer reducer = vt_reducer_of_body(op->regions[0]);
   if (op->operand_count != 2 || reducer < VT_REDUCE_ADD || reducer > VT_REDUCE_MIN) return false;
+  bool line = plan.scan_dim >= 0 && plan.in_strides[plan.scan_dim] < NARROW;
+  if (line && (in.dtype == VT_BF16 || (in.dtype == VT_C64 && reducer == VT_REDUCE_ADD)))
+    return true;
   return in.dtype == VT_F32 || in.dtype == VT_S32 || in.dtype == VT_U32;
 }

@@ -294,9 +294,11 @@ static vt_status add_kernel(vt_plan *plan, const vt_group *group) {
 }
 
 // An op of a small program. The evaluator takes 30 to 80 ns for each place that a gather or scatter
-// names; their kernels are there without the code generator, and give the same bits.
+// names, and for each element of a window; their kernels are there without the code generator, and
+// give the same bits.
 static vt_status add_small_op(vt_plan *plan, vt_op *op) {
-  if (op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER) return add_op(plan, op);
+  if (op->code != VT_OP_GATHER && op->code != VT_OP_SCATTER && op->code != VT_OP_REDUCE_WINDOW)
+    return add_op(plan, op);
   vt_group *group = VT_NEW(&plan->program->arena, vt_group);
   *group = vt_host_single(&plan->program->arena, op);
   return group->fused ? add_kernel(plan, group) : add_op(plan, op);
