@@ -253,7 +253,7 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
                       (long long)plan->temp_bytes, program->module->name);
   }
   unsigned csr = _mm_getcsr();
-  if (!program->small) flush_subnormals_in_team();
+  if (!program->quick) flush_subnormals_in_team();
   _mm_setcsr(csr | FLUSH_SUBNORMALS);
   for (uint32_t i = 0; i < plan->param_count; i++) frame->slots[i] = run->params[i];
   for (uint32_t i = 0; i < plan->result_count; i++)

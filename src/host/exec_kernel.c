@@ -57,6 +57,12 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   return VT_OK;
 }
 
+int64_t vt_step_picoseconds(const vt_step *step) {
+  if (step->run != run_kernel) return -1;
+  const kernel_body *body = step->body;
+  return vt_kernel_picoseconds(body->kernel);
+}
+
 const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group) {
   kernel_body *body = VT_NEW(&program->arena, kernel_body);
   body->group = group;

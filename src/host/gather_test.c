@@ -346,7 +346,7 @@ static vt_program *compile(const program *p, int way) {
 
 // A small program has kernels for what it gathers and scatters, and no code.
 static void small_has_kernels(const program *p, const vt_program *made) {
-  if (!vt_program_is_small(made)) return;
+  if (!made->small) return;
   assert_int_equal(vt_program_code_bytes(made), 0);
   for (uint32_t s = 0; s < made->plan->step_count; s++) {
     const vt_step *step = &made->plan->steps[s];

@@ -21,6 +21,7 @@ enum {
   LOOP_GUESS = 16,       // assumed iterations of a while
   MATRIX_WORK = 1,       // per multiply-add of a dot
   FFT_WORK = 16,         // per point of a Fourier transform
+  FUNCTION_WORK = 8,     // per element of exp, log, divisions
 };
 
 static double matrix_work(const vt_op *op) {
@@ -60,7 +61,10 @@ static double op_work(const vt_op *op, double limit) {
       work += (double)vt_type_elements(op->operands[i]->type);
   if (info->cost == VT_COST_REDUCE && op->operand_count)
     work += (double)vt_type_elements(op->operands[0]->type);
-  if (info->cost == VT_COST_MEDIUM || info->cost == VT_COST_EXPENSIVE) work *= 4;
+  if (op->code == VT_OP_REDUCE && op->result_count > 1) // each op of its body meets each element
+    for (const vt_op *inner = op->regions[0]->first; inner; inner = inner->next)
+      work += (double)vt_type_elements(op->operands[0]->type);
+  if (info->cost == VT_COST_MEDIUM || info->cost == VT_COST_EXPENSIVE) work *= FUNCTION_WORK;
   if (info->cost == VT_COST_MATRIX && op->operand_count == 2) work = matrix_work(op);
   if (info->flags & VT_OPF_CONTROL) {
     for (uint32_t r = 0; r < op->region_count; r++) work += func_work(op->regions[r], limit);
@@ -106,6 +110,20 @@ static void find_here(vt_program *program) {
     if (options->part_of[d] == options->only - 1) program->here[program->here_count++] = d;
 }
 
+// Whether waking another thread would take as long as the program.
+static bool is_quick(const vt_program *program) {
+  static const int64_t MOST_TIME = 16 * 1000000; // picoseconds
+  if (program->small) return true;
+  if (program->plan_order.size != 1) return false;
+  int64_t time = 0;
+  for (uint32_t i = 0; i < program->plan->step_count; i++) {
+    int64_t step = vt_step_picoseconds(&program->plan->steps[i]);
+    if (step < 0 || step > MOST_TIME) return false;
+    time += step;
+  }
+  return time <= MOST_TIME;
+}
+
 static vt_status plan_program(void *user) {
   vt_program *program = user;
   const vt_host_options *options = &program->options;
@@ -124,6 +142,7 @@ static vt_status plan_program(void *user) {
     vt_plan_keep(plan);
     VT_TRY(vt_plan_memory(plan));
   }
+  program->quick = is_quick(program);
   return VT_OK;
 }
 
@@ -193,8 +212,8 @@ int64_t vt_program_temp_bytes(const vt_program *program) {
   return program->plan->temp_bytes;
 }
 
-bool vt_program_is_small(const vt_program *program) {
-  return program->small;
+bool vt_program_is_quick(const vt_program *program) {
+  return program->quick;
 }
 
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result) {

@@ -46,8 +46,8 @@ const vt_module *vt_program_module(const vt_program *program);
 int64_t vt_program_code_bytes(const vt_program *program);
 // host bytes a run needs beside params and results
 int64_t vt_program_temp_bytes(const vt_program *program);
-// True when the program is small enough to run on the calling thread alone, in microseconds.
-bool vt_program_is_small(const vt_program *program);
+// True when the program runs on the calling thread alone, in microseconds.
+bool vt_program_is_quick(const vt_program *program);
 // True when a run may be given the same memory for this parameter and this result. Only for pairs
 // that the module marks (alias_output, donor) and the plan could honour.
 bool vt_program_may_alias(const vt_program *program, uint32_t param, uint32_t result);

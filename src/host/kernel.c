@@ -38,6 +38,7 @@ struct vt_kernel {
   int64_t *dims;
   int64_t rows, columns, row_tile, column_tile, row_tiles, column_tiles;
   bool parallel;
+  int64_t picoseconds; // about; -1: not known
   uint32_t accumulator_count;
   accumulator *accumulators;
   int64_t block_bytes; // partial results of one row tile (of one task in a nest without rows)
@@ -137,6 +138,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target
   k->column_tiles = (k->columns + k->column_tile - 1) / k->column_tile;
   k->block_count = nest->atom_count == 1 ? k->column_tiles : k->row_tiles;
   k->parallel = k->row_tiles * k->column_tiles > 1 && total >= PARALLEL_TIME / each;
+  k->picoseconds = total < INT64_MAX / each ? total * each : INT64_MAX;
 }
 
 // The updates of a scatter are one task, in their order.
@@ -145,6 +147,7 @@ static void create_scatter(vt_kernel *k, const vt_nest_node *n) {
   k->column_tile = k->columns;
   k->row_tiles = k->column_tiles = 1;
   k->parallel = false;
+  k->picoseconds = -1;
   k->scattered_bytes = vt_type_bytes(n->op->results[0].type);
   k->start_input = n->input;
   if (n->input >= 0) return;
@@ -194,6 +197,7 @@ vt_kernel *vt_kernel_create(vt_arena *arena, const vt_group *group, const vt_tar
                             vt_nest_fn *code) {
   vt_kernel *k = VT_NEW(arena, vt_kernel);
   k->code = code;
+  k->picoseconds = -1;
   k->input_count = group->input_count;
   k->output_count = group->output_count;
   k->in_place = VT_NEW_ARRAY(arena, bool, group->input_count * group->output_count);
@@ -213,6 +217,10 @@ vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group) {
 
 void *vt_kernel_code(const vt_kernel *k) {
   return (void *)(uintptr_t)k->code;
+}
+
+int64_t vt_kernel_picoseconds(const vt_kernel *k) {
+  return k->parallel ? -1 : k->picoseconds;
 }
 
 int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {

@@ -34,6 +34,8 @@ vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group);
 vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs,
                         void *scratch) VT_CHECKED;
 void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
+// About how long a loop takes that is not shared among threads; -1 for all others.
+int64_t vt_kernel_picoseconds(const vt_kernel *kernel);
 int64_t vt_kernel_scratch_bytes(const vt_kernel *kernel);
 // True when output may be the very memory of input (which then dies with this kernel).
 bool vt_kernel_in_place_ok(const vt_kernel *kernel, uint32_t output, uint32_t input);

@@ -123,7 +123,8 @@ struct vt_program {
   vt_plan *plan;
   uint32_t here_count;  // options.part_of: the devices that run here
   int32_t *here;        // [here_count] positions; NULL: all devices, or one
-  bool small;           // evaluator only, no team of threads
+  bool small;           // evaluator only
+  bool quick;           // no team of threads: the calling one runs it, small or not
   bool without_kernels; // each op a step of its own
   bool timed;           // VTPU_LOG=debug
   vt_jit *jit;
@@ -196,6 +197,8 @@ void vt_step_set_values(vt_plan *plan, vt_step *step, uint32_t input_count, vt_v
 vt_status vt_step_eval(vt_plan *plan, vt_step *step) VT_CHECKED; // exec.c
 bool vt_step_elements(vt_step *step); // exec_elements.c: sets only how it runs
 void vt_step_copy(vt_step *step);
+// About how long a step takes that is a loop of one thread; -1 for all others.
+int64_t vt_step_picoseconds(const vt_step *step);
 vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
                          const vt_group *group) VT_CHECKED; // exec_kernel.c
 vt_status vt_kernels_compile(vt_program *program) VT_CHECKED;

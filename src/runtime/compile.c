@@ -187,7 +187,7 @@ static vt_status generate(vt_executable *executable, const vt_host_options *host
   executable->info.code_bytes =
       vt_program_code_bytes(executable->program) + vt_mkernels_code_bytes(executable->kernels);
   executable->tiny =
-      executable->zeros || (vt_program_is_small(executable->program) && !executable->transfers);
+      executable->zeros || (vt_program_is_quick(executable->program) && !executable->transfers);
   if (executable->unexecuted) executable->transfers = false;
   return VT_OK;
 }
