@@ -12,7 +12,8 @@
 
 #include "host/cpu.h"
 
-enum { TILE = 64, LINE = 16 << 10 }; // LINE: elements of a line that one task copies
+// LINE: elements of a line that one task copies, SHARED_LINE: of several in the same cache lines
+enum { TILE = 64, LINE = 16 << 10, SHARED_LINE = 1 << 10 };
 static const int64_t PARALLEL_BYTES = 128 << 10;
 
 // ---- Boxes.
@@ -61,12 +62,23 @@ typedef uint16_t word16 __attribute__((aligned(1), may_alias));
 typedef uint32_t word32 __attribute__((aligned(1), may_alias));
 typedef uint64_t word64 __attribute__((aligned(1), may_alias));
 
+// Backwards and every other element: vectors.
 #define STRIDED(type)                                                                              \
+  do {                                                                                             \
+    enum { BYTES = sizeof(type) };                                                                 \
+    if (to_step == BYTES && from_step == -BYTES)                                                   \
+      EACH(type, BYTES, -BYTES);                                                                   \
+    else if (to_step == BYTES && from_step == 2 * BYTES)                                           \
+      EACH(type, BYTES, 2 * BYTES);                                                                \
+    else                                                                                           \
+      EACH(type, to_step, from_step);                                                              \
+  } while (0)
+#define EACH(type, to_step, from_step)                                                             \
   for (int64_t i = 0; i < n; i++)                                                                  \
-  *(type *)(to + i * to_step) = *(const type *)(from + i * from_step)
+  *(type *)(to + i * (to_step)) = *(const type *)(from + i * (from_step))
 
-static void copy_line(char *to, const char *from, int64_t n, int64_t to_step, int64_t from_step,
-                      int64_t bytes) {
+VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, int64_t n,
+                                 int64_t to_step, int64_t from_step, int64_t bytes) {
   if (to_step == bytes && from_step == bytes) {
     memcpy(to, from, (size_t)(n * bytes));
     return;
@@ -143,6 +155,15 @@ static int64_t count_outer(const vt_box *box, uint32_t skip) {
   return n;
 }
 
+// The dimension whose lines are copied: the last one, or a long one before a short one, so that
+// there are few lines.
+static int32_t line_dim(const vt_box *box) {
+  enum { SHORT = 8 };
+  int32_t last = box->rank - 1;
+  if (!last || box->dims[last] >= SHORT || box->dims[last - 1] < SHORT * SHORT) return last;
+  return last - 1;
+}
+
 // The dimension in which the source is contiguous when the last one is not; -1 = none.
 static int32_t turned_dim(const vt_box *box) {
   int32_t last = box->rank - 1;
@@ -154,30 +175,38 @@ static int32_t turned_dim(const vt_box *box) {
   return -1;
 }
 
+static void copy_lines(const vt_box *box, char *to_base, const char *from_base, bool parallel) {
+  int32_t last = box->rank - 1, line = line_dim(box);
+  int64_t side_by_side = line == last ? 1 : box->dims[last]; // lines that share cache lines
+  int64_t length = box->dims[line], piece = line == last ? LINE : SHARED_LINE;
+  int64_t pieces = (length + piece - 1) / piece, items = count_outer(box, 1u << line) * pieces;
+#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
+  for (int64_t item = 0; item < items; item++) {
+    int64_t to_at, from_at, others = item / side_by_side, at = others % pieces * piece;
+    locate(box, others / pieces * side_by_side + item % side_by_side, 1u << line, &to_at, &from_at);
+    copy_line(to_base + to_at + at * box->to[line], from_base + from_at + at * box->from[line],
+              length - at < piece ? length - at : piece, box->to[line], box->from[line],
+              box->bytes);
+  }
+}
+
 void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   vt_assert(box->rank >= 1 && box->rank <= VT_MAX_RANK && box->bytes >= 1);
   int32_t last = box->rank - 1, turned = turned_dim(box);
-  uint32_t skip = 1u << last | (turned >= 0 ? 1u << turned : 0u);
-  int64_t outer = count_outer(box, skip), columns = box->dims[last],
-          rows = turned >= 0 ? box->dims[turned] : 1;
-  int64_t tiles = turned >= 0 ? (rows + TILE - 1) / TILE : (columns + LINE - 1) / LINE;
-  int64_t bytes = outer * rows * columns * box->bytes;
-#pragma omp parallel for schedule(                                                                 \
-        dynamic,                                                                                   \
-            1 + outer * tiles / VT_LOOP_SHARES) if (bytes > PARALLEL_BYTES && outer * tiles > 1)
-  for (int64_t item = 0; item < outer * tiles; item++) {
-    int64_t to_at, from_at;
+  bool parallel = count_outer(box, 0) * box->bytes > PARALLEL_BYTES;
+  if (turned < 0) {
+    copy_lines(box, to_base, from_base, parallel);
+    return;
+  }
+  uint32_t skip = 1u << last | 1u << turned;
+  int64_t columns = box->dims[last], rows = box->dims[turned], tiles = (rows + TILE - 1) / TILE;
+  int64_t items = count_outer(box, skip) * tiles;
+#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
+  for (int64_t item = 0; item < items; item++) {
+    int64_t to_at, from_at, r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
     locate(box, item / tiles, skip, &to_at, &from_at);
     char *to = (char *)to_base + to_at;
     const char *from = (const char *)from_base + from_at;
-    if (turned < 0) {
-      int64_t c = item % tiles * LINE;
-      copy_line(to + c * box->to[last], from + c * box->from[last],
-                columns - c < LINE ? columns - c : LINE, box->to[last], box->from[last],
-                box->bytes);
-      continue;
-    }
-    int64_t r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
     for (int64_t c = 0; c < columns; c += TILE)
       transpose_tile(to + r * box->to[turned] + c * box->bytes,
                      from + r * box->bytes + c * box->from[last], height,
