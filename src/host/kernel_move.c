@@ -14,7 +14,7 @@
 
 // LINE: elements of a line that one task copies, SHARED_LINE: of several in the same cache lines
 enum { TILE = 64, LINE = 16 << 10, SHARED_LINE = 1 << 10 };
-static const int64_t PARALLEL_BYTES = 128 << 10;
+static const int64_t PARALLEL_BYTES = 512 << 10;
 
 // ---- Boxes.
 

@@ -393,7 +393,7 @@ static void find_scan(window_plan *p, const int64_t *high) {
     if (dim >= 0) return;
     dim = i;
   }
-  if (dim < 0 || p->size[dim] != p->in_dims[dim] || p->size[dim] < 3) return;
+  if (dim < 0 || p->size[dim] != p->in_dims[dim] || p->size[dim] < 2) return;
   bool back = p->low[dim] == p->size[dim] - 1 && high[dim] == 0;
   bool ahead = high[dim] == p->size[dim] - 1 && p->low[dim] == 0;
   if (!back && !ahead) return;
