@@ -37,7 +37,8 @@ SUITES = {
   "diffrax": Suite("test/test_*.py", every=12, apart=False),
   # Not gym_test, which needs gym, nor the benchmarks (perf_test, env_test).
   "brax": Suite("brax/*_test.py brax/[!et]*/*[!f]_test.py brax/io/mjcf_test.py "
-                "brax/envs/wrappers/[dt]*_test.py brax/training/*_test.py", every=4, apart=False),
+                "brax/envs/wrappers/[dt]*_test.py brax/training/*_test.py brax/training/agents/*/*_test.py", every=4,
+                apart=False),
   "lineax": Suite("tests/test_*.py", every=40),
   "optimistix": Suite("tests/test_*.py", every=8, apart=False),
   "numpyro": Suite("test/test_*.py test/infer/test_*.py test/ops/test_*.py test/contrib/test_*.py", every=16,
