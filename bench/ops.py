@@ -84,6 +84,8 @@ def scattering():
         "take": (lambda x, i: jnp.take(x, i), lambda: (floats(MILLION), indices(MILLION, MILLION))),
         "take_rows4": (lambda x, i: x[i], lambda: (floats(MILLION // 4, 4), indices(MILLION // 4, MILLION // 4))),
         "take_2d": (lambda x, i, j: x[i, j], lambda: (floats(1000, 1000), indices(MILLION, 1000), indices(MILLION + 1, 1000)[1:])),
+        "take_bf16": (lambda x, i: x[i], lambda: (floats(MILLION, dtype=jnp.bfloat16), indices(MILLION, MILLION))),
+        "take_c64": (lambda x, i: x[i], lambda: (complexes(100_000), indices(MILLION, 100_000))),
         "take_along_axis": (lambda x, i: jnp.take_along_axis(x, i, 1), lambda: (floats(1000, 1000), indices(1000, 1000, 1000))),
     }
 
@@ -109,6 +111,12 @@ def ordering():
         "median": (lambda x: jnp.median(x, 1), lambda: (floats(1000, 1000),)),
         "cumsum": (jnp.cumsum, lambda: (floats(MILLION),)),
         "cumprod": (jnp.cumprod, lambda: (1 + floats(MILLION) / 1e4,)),
+        "cumsum_1e4": (jnp.cumsum, lambda: (floats(10_000),)),
+        "cumsum_bf16": (jnp.cumsum, lambda: (floats(MILLION, dtype=jnp.bfloat16),)),
+        "cumsum_c64": (jnp.cumsum, lambda: (complexes(MILLION),)),
+        "argmax": (jnp.argmax, lambda: (floats(MILLION),)),
+        "argmax_i32": (jnp.argmax, lambda: (indices(MILLION, 1000),)),
+        "argmax_rows_i32": (lambda x: jnp.argmax(x, 1), lambda: (indices(1000, 1000, 1000),)),
         "cummax_rows": (lambda x: jax.lax.cummax(x, 1), lambda: (floats(1000, 1000),)),
     }
 
@@ -128,6 +136,7 @@ def fourier():
         "fft3": (jnp.fft.fftn, lambda: (complexes(64, 64, 60),)),
         "stft": (lambda x: jax.scipy.signal.stft(x, nperseg=256)[2], lambda: (floats(MILLION),)),
         "fftconvolve": (functools.partial(jax.scipy.signal.fftconvolve, mode="full"), lambda: (floats(1024, 1024), floats(64, 64))),
+        "dct": (jax.scipy.fft.dct, lambda: (floats(1000, 256),)),
         "convolve": (functools.partial(jnp.convolve, precision="highest"), lambda: (floats(100_000), floats(64))),
     }
 
@@ -175,6 +184,12 @@ def decoding():
 def imaging():
     resize = lambda method: (lambda x: jax.image.resize(x, (8, 448, 448, 3), method), lambda: (floats(8, 224, 224, 3),))
     return {f"resize_{method}": resize(method) for method in ("nearest", "bilinear", "bicubic", "lanczos3")}
+
+
+def moving():
+    square = lambda f, dtype=np.float32: (f, lambda: (floats(1000, 1000, dtype=dtype),))
+    return {"repeat": square(lambda x: jnp.repeat(x, 2, 1)), "flip": (jnp.flip, lambda: (floats(MILLION),)),
+            "flip_rows": square(lambda x: jnp.flip(x, 1)), "flip_rows_bf16": square(lambda x: jnp.flip(x, 1), jnp.bfloat16)}
 
 
 def sampling():
@@ -231,10 +246,13 @@ def mathematical():
         "exp_bf16": narrow(jnp.exp, jnp.bfloat16), "erf_bf16": narrow(jax.lax.erf, jnp.bfloat16), "tanh_f16": narrow(jnp.tanh, np.float16),
         "multiply_c64": complex_pair(jax.lax.mul), "divide_c64": complex_pair(jax.lax.div), "abs_c64": complex_pair(lambda x, y: jnp.abs(x)),
         "exp_c64": complex_pair(lambda x, y: jnp.exp(x)), "log_c64": complex_pair(lambda x, y: jnp.log(x)),
+        "conj_c64": complex_pair(lambda x, y: jnp.conj(x)), "square_c64": complex_pair(lambda x, y: x * x),
+        "power_density_c64": complex_pair(lambda x, y: (x * jnp.conj(x)).real), "sign_c64": complex_pair(lambda x, y: jnp.sign(x)),
+        "exp_1e4": (jnp.exp, lambda: (floats(10_000),)), "tanh_1e4": (jnp.tanh, lambda: (floats(10_000),)),
         "tanh_c64": complex_pair(lambda x, y: jnp.tanh(x)), "power_c64": complex_pair(jax.lax.pow)}
 
 
-GROUPS = {"scatter": scattering, "order": ordering, "fft": fourier, "linalg": linear, "decode": decoding, "resize": imaging,
+GROUPS = {"scatter": scattering, "move": moving, "order": ordering, "fft": fourier, "linalg": linear, "decode": decoding, "resize": imaging,
           "random": sampling, "control": controlling, "math": mathematical}
 
 

@@ -485,13 +485,20 @@ static value emit_sine(vt_emitter *e, value x, bool cosine) {
 
 // ---- Remainder.
 
+// |x| in f64. The CPU takes a subnormal for zero there, LLVM a constant for what it is.
+static value wide_size(vt_emitter *e, value x) {
+  value size = absolute(e, x);
+  value wide = LLVMBuildFPExt(e->builder, size, vt_emit_type(e, VT_F64), "");
+  if (!LLVMIsConstant(x)) return wide;
+  value zero = vt_emit_splat_f(e, VT_F64, 0);
+  return choose(e, test(e, LLVMRealOLT, size, constant(e, FLT_MIN)), zero, wide);
+}
+
 // x - y trunc(x / y), exact in f64 while the quotient has 29 bits: y has 24. The quotient may be
 // rounded up to the next integer, which the sign of the rest shows.
 static value emit_remainder(vt_emitter *e, value x, value y) {
   LLVMBuilderRef b = e->builder;
-  LLVMTypeRef f64 = vt_emit_type(e, VT_F64);
-  value wx = LLVMBuildFPExt(b, absolute(e, x), f64, "");
-  value wy = LLVMBuildFPExt(b, absolute(e, y), f64, ""), ratio = divide(e, wx, wy);
+  value wx = wide_size(e, x), wy = wide_size(e, y), ratio = divide(e, wx, wy);
   value n = call(e, "llvm.trunc", 1, &ratio), rest = fma3(e, negative(e, n), wy, wx);
   value zero = vt_emit_splat_f(e, VT_F64, 0);
   rest = choose(e, test(e, LLVMRealOLT, rest, zero), add(e, rest, wy), rest);
