@@ -175,18 +175,62 @@ static int32_t turned_dim(const vt_box *box) {
   return -1;
 }
 
+// Each element `times` times.
+#define REPEATED(type)                                                                             \
+  do {                                                                                             \
+    type *restrict out = (type *)to;                                                               \
+    const type *restrict in = (const type *)from;                                                  \
+    if (times == 2)                                                                                \
+      for (int64_t i = 0; i < n; i++) out[2 * i] = out[2 * i + 1] = in[i];                         \
+    else                                                                                           \
+      for (int64_t i = 0; i < n; i++)                                                              \
+        for (int64_t k = 0; k < times; k++) out[i * times + k] = in[i];                            \
+  } while (0)
+
+VT_ANY_CPU static void repeat_line(char *to, const char *from, int64_t n, int64_t times,
+                                   int64_t bytes) {
+  switch (bytes) {
+  case 1:
+    REPEATED(uint8_t);
+    break;
+  case 2:
+    REPEATED(word16);
+    break;
+  case 4:
+    REPEATED(word32);
+    break;
+  default:
+    REPEATED(word64);
+  }
+}
+
+// Whether the last dimension repeats the elements of a line.
+static bool repeats(const vt_box *box, int32_t line) {
+  int32_t last = box->rank - 1;
+  return line < last && box->from[last] == 0 && box->to[last] == box->bytes &&
+         box->from[line] == box->bytes && box->to[line] == box->dims[last] * box->bytes &&
+         (box->bytes == 1 || box->bytes == 2 || box->bytes == 4 || box->bytes == 8);
+}
+
 static void copy_lines(const vt_box *box, char *to_base, const char *from_base, bool parallel) {
   int32_t last = box->rank - 1, line = line_dim(box);
-  int64_t side_by_side = line == last ? 1 : box->dims[last]; // lines that share cache lines
+  bool repeated = repeats(box, line);
+  uint32_t skip = 1u << line | (repeated ? 1u << last : 0u);
+  // lines that share cache lines
+  int64_t side_by_side = line == last || repeated ? 1 : box->dims[last];
   int64_t length = box->dims[line], piece = line == last ? LINE : SHARED_LINE;
-  int64_t pieces = (length + piece - 1) / piece, items = count_outer(box, 1u << line) * pieces;
+  int64_t pieces = (length + piece - 1) / piece, items = count_outer(box, skip) * pieces;
 #pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
   for (int64_t item = 0; item < items; item++) {
     int64_t to_at, from_at, others = item / side_by_side, at = others % pieces * piece;
-    locate(box, others / pieces * side_by_side + item % side_by_side, 1u << line, &to_at, &from_at);
-    copy_line(to_base + to_at + at * box->to[line], from_base + from_at + at * box->from[line],
-              length - at < piece ? length - at : piece, box->to[line], box->from[line],
-              box->bytes);
+    locate(box, others / pieces * side_by_side + item % side_by_side, skip, &to_at, &from_at);
+    char *to = to_base + to_at + at * box->to[line];
+    const char *from = from_base + from_at + at * box->from[line];
+    int64_t n = length - at < piece ? length - at : piece;
+    if (repeated)
+      repeat_line(to, from, n, box->dims[last], box->bytes);
+    else
+      copy_line(to, from, n, box->to[line], box->from[line], box->bytes);
   }
 }
 
