@@ -62,7 +62,7 @@ typedef uint16_t word16 __attribute__((aligned(1), may_alias));
 typedef uint32_t word32 __attribute__((aligned(1), may_alias));
 typedef uint64_t word64 __attribute__((aligned(1), may_alias));
 
-// Backwards and every other element: vectors.
+// Backwards, every other element and one for all: vectors.
 #define STRIDED(type)                                                                              \
   do {                                                                                             \
     enum { BYTES = sizeof(type) };                                                                 \
@@ -70,6 +70,8 @@ typedef uint64_t word64 __attribute__((aligned(1), may_alias));
       EACH(type, BYTES, -BYTES);                                                                   \
     else if (to_step == BYTES && from_step == 2 * BYTES)                                           \
       EACH(type, BYTES, 2 * BYTES);                                                                \
+    else if (to_step == BYTES && from_step == 0)                                                   \
+      EACH(type, BYTES, 0);                                                                        \
     else                                                                                           \
       EACH(type, to_step, from_step);                                                              \
   } while (0)
