@@ -25,6 +25,8 @@
 #include "host/cpu.h"
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq")))
+#define BF16                                                                                       \
+  __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 
 enum {
   T = 16,            // rows and columns of a tile of sums
@@ -45,7 +47,7 @@ typedef struct tile_config {
   uint8_t rows[16];
 } tile_config;
 static const tile_config full_tiles = {
-    .palette = 1, .column_bytes = {64, 64, 64, 64}, .rows = {T, T, T, T}};
+    .palette = 1, .column_bytes = {64, 64, 64, 64, 64, 64}, .rows = {T, T, T, T, T, T}};
 
 static int64_t tiles_of(int64_t count, int64_t size) {
   return (count + size - 1) / size;
@@ -124,10 +126,12 @@ AMX static void pack_rows(const uint16_t *const *from, int64_t at, int64_t count
 AMX static void pack(const uint16_t *from, int64_t across, int64_t along, int64_t free, int64_t k,
                      int64_t depth, bool right, uint16_t *to) {
   if (along == 1) {
-    for (int64_t f = 0; f < free; f += T)
+    for (int64_t f = 0; f < free; f += T) {
+      const uint16_t *at = from + f * across;
       for (int64_t d = 0; d < k; d += PAIRED)
-        pack_lines(from + f * across + d, across, free - f, k - d, right,
+        pack_lines(at + d, across, free - f, k - d, right,
                    to + (f / T * depth + d / PAIRED) * TILE);
+    }
     return;
   }
   for (int64_t d = 0; d < k; d += PAIRED) {
@@ -222,6 +226,38 @@ AMX static void multiply2(const uint16_t *lhs, const uint16_t *lhs2, const uint1
   _tile_stored(1, at2.to, at2.to_stride);
 }
 
+// Two times two, registers 0 to 3: the unit takes 52 cycles for a product and begins one every 16,
+// so two sums alone leave it idle for half of the time. The result should be in cache.
+AMX static void multiply4(const uint16_t *lhs, const uint16_t *lhs2, const uint16_t *rhs,
+                          const uint16_t *rhs2, int64_t depth, const sums_at *at) {
+  if (at->from) {
+    _tile_loadd(0, at[0].from, at[0].from_stride);
+    _tile_loadd(1, at[1].from, at[1].from_stride);
+    _tile_loadd(2, at[2].from, at[2].from_stride);
+    _tile_loadd(3, at[3].from, at[3].from_stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t d = 0; d < depth; d++) {
+    _tile_loadd(5, rhs + d * TILE, 64);
+    _tile_loadd(4, lhs + d * TILE, 64);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(4, lhs2 + d * TILE, 64);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_loadd(5, rhs2 + d * TILE, 64);
+    _tile_dpbf16ps(3, 4, 5);
+    _tile_loadd(4, lhs + d * TILE, 64);
+    _tile_dpbf16ps(2, 4, 5);
+  }
+  _tile_stored(0, at[0].to, at[0].to_stride);
+  _tile_stored(1, at[1].to, at[1].to_stride);
+  _tile_stored(2, at[2].to, at[2].to_stride);
+  _tile_stored(3, at[3].to, at[3].to_stride);
+}
+
 // A block of the result that one thread computes.
 typedef struct block {
   int64_t m, n, m_tiles; // rows, columns; m_tiles: tiles of a column of sums
@@ -284,6 +320,60 @@ AMX static inline __m512i to_bf16(__m512 value) {
   __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
   return _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)),
                            16);
+}
+
+// The 32 numbers of f32 as bf16. The unit takes subnormal numbers as zeros, as this does.
+BF16 static inline __m512i round_line(const float *from, int64_t count) {
+  __m512 low = _mm512_maskz_loadu_ps(first16(count), from);
+  __m512 high =
+      count > T ? _mm512_maskz_loadu_ps(first16(count - T), from + T) : _mm512_setzero_ps();
+  return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// As pack_lines and pack_rows, of numbers of f32.
+BF16 static void round_lines(const float *from, int64_t line, int64_t lines, int64_t k, bool right,
+                             uint16_t *to) {
+  __m512i rows[T];
+  for (int i = 0; i < T; i++)
+    rows[i] = i < lines ? round_line(from + i * line, k) : _mm512_setzero_si512();
+  if (right) transpose(rows);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
+}
+
+BF16 static void round_rows(const float *from, int64_t row, int64_t rows, int64_t count, bool right,
+                            uint16_t *to) {
+  const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                       23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512i pairs[T];
+  __mmask16 mask = first16(count);
+  for (int i = 0; i < T; i++) {
+    __m512 even = _mm512_setzero_ps(), odd = even;
+    if (2 * i < rows) even = _mm512_maskz_loadu_ps(mask, from + 2 * i * row);
+    if (2 * i + 1 < rows) odd = _mm512_maskz_loadu_ps(mask, from + (2 * i + 1) * row);
+    pairs[i] = _mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+  }
+  if (!right) transpose(pairs);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, pairs[i]);
+}
+
+static void round_side(const vt_amx_side *s, const float *from, int64_t free, int64_t k, bool right,
+                       uint16_t *to) {
+  int64_t depth = tiles_of(k, PAIRED);
+  if (s->along == 1) {
+    for (int64_t f = 0; f < free; f += T) {
+      const float *at = from + f * s->across;
+      for (int64_t d = 0; d < k; d += PAIRED)
+        round_lines(at + d, s->across, free - f, k - d, right,
+                    to + (f / T * depth + d / PAIRED) * TILE);
+    }
+    return;
+  }
+  for (int64_t d = 0; d < k; d += PAIRED) {
+    const float *at = from + d * s->along;
+    for (int64_t f = 0; f < free; f += T)
+      round_rows(at + f, s->along, k - d, free - f, right,
+                 to + (f / T * depth + d / PAIRED) * TILE);
+  }
 }
 
 // Writes the sums that are not in the result yet: those of edge tiles, or all.
@@ -463,6 +553,73 @@ void vt_amx_run(const vt_amx_product *p, const void *lhs, const void *rhs, const
     run_all_parts(&r);
   else
     run_all_blocks(&r);
+}
+
+int64_t vt_amx_side_bytes(int64_t free, int64_t k) {
+  return tiles_of(free, T) * tiles_of(k, PAIRED) * TILE * (int64_t)sizeof(uint16_t);
+}
+
+void vt_amx_lay(const vt_amx_side *s, const void *from, int64_t free, int64_t k, bool right,
+                void *to) {
+  if (s->dtype == VT_F32)
+    round_side(s, from, free, k, right, to);
+  else
+    pack(from, s->across, s->along, free, k, tiles_of(k, PAIRED), right, to);
+}
+
+// Reads the sums of edge tiles, to which a product is added, from the result.
+AMX static void read_sums(const block *b) {
+  for (int64_t j = 0; j * T < b->n; j++) {
+    __mmask16 mask = first16(b->n - j * T);
+    for (int64_t i = 0; i * T < b->m; i++) {
+      if ((j + 1) * T <= b->n && (i + 1) * T <= b->m) continue;
+      float *to = b->sums + (j * b->m_tiles + i) * SUMS;
+      for (int64_t r = 0; r < T; r++) {
+        const float *from = b->direct + (i * T + r) * b->row + j * T;
+        _mm512_store_ps(to + r * T,
+                        i * T + r < b->m ? _mm512_maskz_loadu_ps(mask, from) : _mm512_setzero_ps());
+      }
+    }
+  }
+}
+
+// As multiply_chunk for one or two rows of tiles, two columns at a time.
+static void multiply_wide(const block *b, const uint16_t *lhs, const uint16_t *rhs, int64_t stride,
+                          int64_t depth, bool first) {
+  int64_t columns = tiles_of(b->n, T), j = 0;
+  for (; b->m > T && j + 1 < columns; j += 2) {
+    sums_at at[4];
+    for (int i = 0; i < 4; i++) at[i] = place(b, i % 2, j + i / 2, first);
+    const uint16_t *r = rhs + j * stride * TILE;
+    multiply4(lhs, lhs + stride * TILE, r, r + stride * TILE, depth, at);
+  }
+  block rest = *b;
+  rest.n -= j * T;
+  rest.direct += j * T;
+  rest.sums += j * b->m_tiles * SUMS;
+  if (rest.n > 0) multiply_chunk(&rest, lhs, stride, rhs + j * stride * TILE, stride, depth, first);
+}
+
+void vt_amx_multiply(const void *lhs, const void *rhs, int64_t m, int64_t n, int64_t k, bool adds,
+                     float *out, int64_t out_row, void *sums) {
+  int64_t depth = tiles_of(k, PAIRED);
+  take_tiles();
+  for (int64_t i = 0; i < m; i += 2 * T) {
+    block b = {.m = least(2 * T, m - i),
+               .n = n,
+               .m_tiles = 2,
+               .direct = out + i * out_row,
+               .row = out_row,
+               .sums = sums};
+    bool edges = b.m % T || n % T;
+    if (adds && edges) read_sums(&b);
+    for (int64_t d = 0; d < depth; d += CHUNK)
+      multiply_wide(&b, (const uint16_t *)lhs + (i / T * depth + d) * TILE,
+                    (const uint16_t *)rhs + d * TILE, depth, least(CHUNK, depth - d),
+                    d == 0 && !adds);
+    if (edges) write_sums(&b, VT_F32, (char *)b.direct);
+  }
+  release_tiles();
 }
 
 // oneDNN is as good or better for small batch items and results with few rows or columns.

@@ -45,4 +45,24 @@ bool vt_amx_prepare(vt_amx_product *product, bool any_size);
 void vt_amx_run(const vt_amx_product *product, const void *lhs, const void *rhs, const float *bias,
                 void *out, void *scratch);
 
+// A product of two matrices step by step, for code that has its own threads: out[m, n] (+)=
+// lhs[m, k] * rhs[k, n]. A side lies in f32, which is rounded to bf16, or bf16; one of its strides
+// is 1.
+typedef struct vt_amx_side {
+  vt_dtype dtype;
+  int64_t across, along; // over M or N, and over K
+} vt_amx_side;
+
+// Bytes of `free` rows (columns) of a side, laid out: 64 to a row and pair of rows of K.
+int64_t vt_amx_side_bytes(int64_t free, int64_t k);
+// Lays out `free` rows of the left, or columns of the right side. `free` may be a part from a
+// multiple of 16 on. `to` is aligned to 64 bytes.
+void vt_amx_lay(const vt_amx_side *side, const void *from, int64_t free, int64_t k, bool right,
+                void *to);
+// From sides laid out. `sums`: VT_AMX_SUMS(n) bytes, aligned to 64. Each element is summed along K
+// in order, from what `out` holds when it is added to.
+#define VT_AMX_SUMS(n) (((n) + 15) / 16 * 2048)
+void vt_amx_multiply(const void *lhs, const void *rhs, int64_t m, int64_t n, int64_t k, bool adds,
+                     float *out, int64_t out_row, void *sums);
+
 #endif

@@ -196,6 +196,94 @@ static void gradients_of_convolutions_are_right(void **state) {
   for (int i = 0; i < ROUNDS / 10; i++) check_window();
 }
 
+// ---- products of sides that the caller lays out -------------------------------------------------
+
+typedef struct laid {
+  int64_t m, n, k, row;
+  vt_amx_side sides[2];
+  void *from[2];
+} laid;
+
+static float number_of(const laid *l, int side, int64_t free, int64_t k) {
+  int64_t at = free * l->sides[side].across + k * l->sides[side].along;
+  return l->sides[side].dtype == VT_F32 ? from_bf16(to_bf16(((const float *)l->from[side])[at]))
+                                        : from_bf16(((const uint16_t *)l->from[side])[at]);
+}
+
+// Memory of the side's own size, so that a sanitizer sees reads beyond it. f32 with more bits than
+// bf16 holds: integers that do not lie in the middle of two of its numbers.
+static void make_side(laid *l, int side, int64_t free) {
+  bool turned = below(2), wide = below(2);
+  vt_amx_side *s = &l->sides[side];
+  *s = (vt_amx_side){wide ? VT_F32 : VT_BF16, turned ? 1 : l->k, turned ? free : 1};
+  l->from[side] = malloc((size_t)(free * l->k) * (wide ? 4 : 2));
+  assert_non_null(l->from[side]);
+  for (int64_t i = 0; i < free * l->k; i++) {
+    float x = (float)(below(9) - 4);
+    if (wide)
+      ((float *)l->from[side])[i] = x * 1.001f;
+    else
+      ((uint16_t *)l->from[side])[i] = to_bf16(x);
+  }
+}
+
+// In two stretches of K, the second added to the first; rows and columns in parts.
+static void multiply_laid(const laid *l, float *out, int64_t split) {
+  int64_t columns = l->n > 16 ? (l->n / 2 + 15) / 16 * 16 : l->n;
+  for (int part = 0; part < 2; part++) {
+    int64_t at = part ? split : 0, k = part ? l->k - split : split;
+    if (!k) continue;
+    char *packed[2], *sums = aligned(VT_AMX_SUMS(l->n));
+    for (int side = 0; side < 2; side++) {
+      const vt_amx_side *s = &l->sides[side];
+      int64_t free = side ? l->n : l->m;
+      packed[side] = aligned(vt_amx_side_bytes(free, k));
+      const char *from =
+          (const char *)l->from[side] + at * s->along * (int64_t)vt_dtype_bytes(s->dtype);
+      vt_amx_lay(s, from, free, k, side, packed[side]);
+    }
+    bool adds = part && split;
+    vt_amx_multiply(packed[0], packed[1], l->m, columns, k, adds, out, l->row, sums);
+    if (columns < l->n)
+      vt_amx_multiply(packed[0], packed[1] + vt_amx_side_bytes(columns, k), l->m, l->n - columns, k,
+                      adds, out + columns, l->row, sums);
+    free(packed[0]);
+    free(packed[1]);
+    free(sums);
+  }
+}
+
+static void check_laid(laid l) {
+  l.row = l.n + below(2) * 3;
+  make_side(&l, 0, l.m);
+  make_side(&l, 1, l.n);
+  int64_t size = l.m * l.row;
+  float *whole = aligned(4 * size), *parts = aligned(4 * size);
+  multiply_laid(&l, whole, 0);
+  multiply_laid(&l, parts, l.k / 64 * 32);
+  assert_memory_equal(whole, parts, (size_t)size * 4); // and nothing between rows
+  for (int64_t i = 0; i < l.m; i++)
+    for (int64_t j = 0; j < l.n; j++) {
+      float sum = 0;
+      for (int64_t k = 0; k < l.k; k++) sum += number_of(&l, 0, i, k) * number_of(&l, 1, j, k);
+      float got = whole[i * l.row + j];
+      if (got != sum)
+        fail_msg("%lld x %lld x %lld: [%lld, %lld] is %g, not %g", (long long)l.m, (long long)l.n,
+                 (long long)l.k, (long long)i, (long long)j, (double)got, (double)sum);
+    }
+  void *all[] = {l.from[0], l.from[1], whole, parts};
+  for (int i = 0; i < 4; i++) free(all[i]);
+}
+
+static void laid_products_go_on_from_what_is_there(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  for (int i = 0; i < ROUNDS / 2; i++) {
+    int64_t size = i % 10 ? 90 : 300;
+    check_laid((laid){.m = 1 + below(size), .n = 1 + below(size), .k = 1 + below(2 * size)});
+  }
+}
+
 static void any_team_gives_the_same_bits(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
@@ -245,6 +333,7 @@ int main(void) {
       cmocka_unit_test(random_products_are_right),
       cmocka_unit_test(large_products_are_right),
       cmocka_unit_test(gradients_of_convolutions_are_right),
+      cmocka_unit_test(laid_products_go_on_from_what_is_there),
       cmocka_unit_test(any_team_gives_the_same_bits),
       cmocka_unit_test(other_products_are_refused),
   };

@@ -78,6 +78,7 @@ static cpu_facts ask_cpu(void) {
     facts.amx_bf16 = avx512 && (d >> 22 & 1) && (d >> 24 & 1) &&
                      !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA);
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) facts.avx512_bf16 = avx512 && (a >> 5 & 1);
+  facts.amx_bf16 = facts.amx_bf16 && facts.avx512_bf16; // amx.c uses both
   return facts;
 }
 

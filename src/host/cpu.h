@@ -13,7 +13,7 @@
 bool vt_host_fast_bf16(void);
 // Dots that sum fewer products than this are faster in f32 even there.
 int64_t vt_host_min_bf16_depth(void);
-// AMX tiles for bf16.
+// AMX tiles for bf16, and AVX512-BF16.
 bool vt_host_has_amx(void);
 
 // Threads of a parallel loop. Sums of oneDNN depend on it.
