@@ -180,7 +180,9 @@ vt_status vt_mosaic_each(const vt_module *module, vt_mosaic_visit *visit, void *
 
 // ---- memory -------------------------------------------------------------------------------------
 
-static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int64_t *used) {
+// `cleared` or not, as its first use allows.
+static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, bool cleared,
+                            int64_t *used) {
   int64_t bytes = vt_mtype_bytes(type);
   *array = (vt_marray){.type = type};
   *used += bytes;
@@ -189,10 +191,14 @@ static vt_status own_memory(vt_mmachine *m, vt_marray *array, vt_mtype type, int
                     m->kernel->name, max_memory);
   array->data = m->code ? m->code->alloc(bytes + 64) : calloc(1, (size_t)bytes + 64);
   if (!array->data) return vt_error_no_memory();
-  if (m->code) memset(array->data, 0, (size_t)bytes + 64);
+  if (m->code && cleared) memset(array->data, 0, (size_t)bytes + 64);
   if (m->check) vt_mcheck_fill(m->check, array, true);
   array->release = m->code ? m->code->release : free;
   return VT_OK;
+}
+
+static bool reads_first(const vt_mmachine *m, uint32_t array) {
+  return !m->code || !m->code->filled[array];
 }
 
 static bool is_narrow_unsigned(vt_type type) {
@@ -230,7 +236,7 @@ static void copy_or_clear(void *to, const void *from, int64_t bytes) {
 
 // Arrays of the windows: results start as zeros, or as the operand that shares their memory.
 static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor *in,
-                             const vt_tensor *out, int64_t *used) {
+                             const vt_tensor *out, uint8_t *const *written, int64_t *used) {
   const vt_mosaic *k = a->mosaic;
   uint32_t fixed = k->dynamic_count + k->prefetch_count;
   for (uint32_t i = k->window_count; i-- > 0;) {
@@ -239,7 +245,9 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
     w->is_output = i >= a->input_count;
     if (w->is_output) {
       vt_tensor result = out[i - a->input_count];
-      if (!m->later && !m->outer_end) copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
+      w->written = written ? written[i - a->input_count] : NULL;
+      if (!m->later && !m->outer_end && !w->written)
+        copy_or_clear(result.data, NULL, vt_type_bytes(result.type));
       VT_TRY(borrow(&w->outside, result, false));
       w->outside.type.semaphore = type.semaphore;
       if (m->check && !m->later) vt_mcheck_fill(m->check, &w->outside, false);
@@ -257,7 +265,8 @@ static vt_status set_windows(vt_mmachine *m, const attached *a, const vt_tensor 
       *inside = w->outside;
       w->outside.release = NULL;
     } else {
-      VT_TRY(own_memory(m, inside, type, used));
+      bool fetched = m->code && !w->is_output;
+      VT_TRY(own_memory(m, inside, type, !fetched && reads_first(m, k->prefetch_count + i), used));
       w->block_memory = inside->data;
     }
   }
@@ -273,16 +282,18 @@ static vt_status set_up_code(vt_mmachine *m) {
   }
   m->call = vt_mosaic_call;
   m->product = m->code->product;
+  m->product_lay = m->code->product_lay;
+  m->product_rows = m->code->product_rows;
   m->passed = VT_NEW_ARRAY(m->arena, void *, most + 1);
   m->lent = VT_NEW_ARRAY(m->arena, vt_eval_buffer, most + 1);
   m->memory = m->code->alloc(m->code->memory_bytes + 64);
   if (!m->memory) return vt_error_no_memory();
   if (vt_mosaic_meets(k)) VT_TRY(vt_coroutine_create(vt_mmachine_run_inside, m, &m->coroutine));
-  return m->code->open(m->code, &m->products);
+  return m->products ? VT_OK : m->code->open(m->code, &m->products);
 }
 
 static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
-                        const vt_tensor *out) {
+                        const vt_tensor *out, uint8_t *const *written) {
   static const vt_mtype barrier = {
       .kind = VT_MREF, .dtype = VT_S32, .space = VT_MSPACE_SEMAPHORE, .semaphore = VT_MSEM_REGULAR};
   const vt_mosaic *k = a->mosaic;
@@ -301,12 +312,12 @@ static vt_status set_up(vt_mmachine *m, const attached *a, const vt_tensor *in,
         k->grid[d] == INT64_MIN ? vt_int_load(VT_S32, in[dynamic++].data, 0) : k->grid[d];
   for (uint32_t i = 0; i < k->prefetch_count; i++)
     VT_TRY(borrow(&m->arrays[i], in[k->dynamic_count + i], true));
-  VT_TRY(set_windows(m, a, in, out, &used));
+  VT_TRY(set_windows(m, a, in, out, written, &used));
   for (uint32_t i = k->prefetch_count + k->window_count; i < refs; i++)
-    VT_TRY(own_memory(m, &m->arrays[i], args[i].type, &used));
-  for (int32_t i = 0; i < k->place_count; i++)
-    VT_TRY(own_memory(m, &m->arrays[refs + (uint32_t)i], k->places[i]->type, &used));
-  VT_TRY(own_memory(m, &m->arrays[m->array_count - 1], barrier, &used));
+    VT_TRY(own_memory(m, &m->arrays[i], args[i].type, reads_first(m, i), &used));
+  for (uint32_t i = refs; i + 1 < m->array_count; i++)
+    VT_TRY(own_memory(m, &m->arrays[i], k->places[i - refs]->type, reads_first(m, i), &used));
+  VT_TRY(own_memory(m, &m->arrays[m->array_count - 1], barrier, true, &used));
   return m->code ? set_up_code(m) : VT_OK;
 }
 
@@ -340,7 +351,7 @@ static void tear_down(vt_mmachine *m) {
     release(&m->windows[i].outside);
   vt_coroutine_destroy(m->coroutine);
   if (m->memory) m->code->release(m->memory);
-  if (m->products) m->code->close(m->products);
+  if (m->products && !m->lent_products) m->code->close(m->products);
   free(m->frames);
 }
 
@@ -431,6 +442,79 @@ static void hand_over(uint32_t count, vt_tensor *out) {
   }
 }
 
+// ---- results that are not cleared ---------------------------------------------------------------
+
+// A result starts as zeros. One that code makes block by block is not cleared: what no block
+// covered is, in the end.
+
+enum { MOST_BLOCKS = 1 << 16 };
+
+static int64_t block_count(const attached *a, uint32_t result, vt_tensor out) {
+  const vt_mosaic *k = a->mosaic;
+  uint32_t window = a->input_count + result;
+  vt_mtype block = k->body->block->args[k->grid_rank + k->prefetch_count + window].type;
+  int64_t count = 1;
+  for (int32_t d = 0; d < block.rank; d++) {
+    if (!block.dims[d]) return 0;
+    count *= (out.type.dims[d] + block.dims[d] - 1) / block.dims[d];
+    if (count > MOST_BLOCKS) return 0;
+  }
+  return count;
+}
+
+// By result: a byte for each block, or NULL where it is cleared.
+static uint8_t **new_written(const attached *a, const vt_op *op, vt_arena *arena,
+                             const vt_tensor *out) {
+  const vt_mosaic *k = a->mosaic;
+  uint8_t **written = VT_NEW_ARRAY(arena, uint8_t *, op->result_count + 1);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    const vt_mwindow *w = &k->windows[a->input_count + i];
+    bool plain = !w->whole && !w->element && !w->revisits;
+    for (uint32_t j = 0; j < a->input_count; j++) plain = plain && a->alias_of[j] != (int32_t)i;
+    int64_t blocks = plain ? block_count(a, i, out[i]) : 0;
+    if (blocks) written[i] = VT_NEW_ARRAY(arena, uint8_t, blocks);
+  }
+  return written;
+}
+
+static void clear_block(vt_tensor out, const int64_t *low, const int64_t *size) {
+  int64_t bytes = (int64_t)vt_dtype_bytes(out.type.dtype), index[VT_MOSAIC_RANK] = {0};
+  int32_t last = out.type.rank - 1;
+  if (last < 0) {
+    memset(out.data, 0, (size_t)bytes);
+    return;
+  }
+  do {
+    int64_t at = 0;
+    for (int32_t d = 0; d <= last; d++)
+      at = at * out.type.dims[d] + low[d] + (d < last ? index[d] : 0);
+    memset((char *)out.data + at * bytes, 0, (size_t)(size[last] * bytes));
+  } while (vt_eval_next(last, size, index));
+}
+
+static void clear_rest(const attached *a, uint32_t results, uint8_t *const *written,
+                       const vt_tensor *out) {
+  const vt_mosaic *k = a->mosaic;
+  for (uint32_t i = 0; i < results; i++) {
+    vt_mtype block =
+        k->body->block->args[k->grid_rank + k->prefetch_count + a->input_count + i].type;
+    int64_t counts[VT_MOSAIC_RANK], at[VT_MOSAIC_RANK] = {0}, number = 0;
+    if (!written[i] || !vt_type_bytes(out[i].type)) continue;
+    for (int32_t d = 0; d < block.rank; d++)
+      counts[d] = (out[i].type.dims[d] + block.dims[d] - 1) / block.dims[d];
+    do {
+      int64_t low[VT_MOSAIC_RANK], size[VT_MOSAIC_RANK];
+      if (written[i][number++]) continue;
+      for (int32_t d = 0; d < block.rank; d++) {
+        low[d] = at[d] * block.dims[d];
+        size[d] = out[i].type.dims[d] - low[d];
+        if (size[d] > block.dims[d]) size[d] = block.dims[d];
+      }
+      clear_block(out[i], low, size);
+    } while (vt_eval_next(block.rank, counts, at));
+  }
+}
+
 // ---- machines that share the grid ---------------------------------------------------------------
 
 enum { MOST_SHARES = 16 };
@@ -439,14 +523,16 @@ typedef struct shared_run {
   const attached *kernel;
   const vt_eval_env *env;
   int32_t device, shares;
-  int64_t points; // of the free dimensions
+  int64_t starts[MOST_SHARES + 1]; // of the points of the free dimensions
   const vt_tensor *in, *out;
+  uint8_t **written;
+  void **products; // by thread: what its machines need for products, one after the other
   vt_status errors[MOST_SHARES];
 } shared_run;
 
 // One share of the points, on a machine of its own: its scratch starts as zeros. The shares depend
 // on the grid alone, so results do not depend on the number of threads.
-static void run_share(void *user, int32_t share) {
+static void run_share(void *user, int32_t share, int32_t thread) {
   shared_run *r = user;
   vt_arena arena = {0};
   vt_eval_state state = {0};
@@ -457,15 +543,18 @@ static void run_share(void *user, int32_t share) {
                    .code = r->kernel->mosaic->code,
                    .exact_dots = r->env->exact_dots,
                    .later = share > 0,
-                   .outer = r->points * share / r->shares,
-                   .outer_end = r->points * (share + 1) / r->shares,
+                   .outer = r->starts[share],
+                   .outer_end = r->starts[share + 1],
                    .last = share + 1 == r->shares,
+                   .products = r->products[thread],
+                   .lent_products = true,
                    .state = &state,
                    .arena = &arena};
-  VT_TRY_OUT(set_up(&m, r->kernel, r->in, r->out));
+  VT_TRY_OUT(set_up(&m, r->kernel, r->in, r->out, r->written));
   VT_TRY_OUT(run_machines(&m, 1));
 out:
   r->errors[share] = st;
+  r->products[thread] = m.products;
   tear_down(&m);
   vt_eval_state_fini(&state);
   vt_arena_free(&arena);
@@ -487,26 +576,124 @@ static int64_t free_points(const attached *a, const vt_tensor *in) {
   return k->code->free_dims ? points : 0;
 }
 
-static vt_status run_shared(const attached *a, const vt_op *op, const vt_eval_env *env,
-                            int32_t device, int64_t points, const vt_tensor *in, vt_tensor *out) {
-  shared_run r = {.kernel = a,
-                  .env = env,
-                  .device = device,
-                  .points = points,
-                  .shares = points < MOST_SHARES ? (int32_t)points : MOST_SHARES,
-                  .in = in,
-                  .out = out};
-  for (uint32_t i = 0; i < op->result_count; i++)
-    copy_or_clear(out[i].data, NULL, vt_type_bytes(out[i].type));
-  a->mosaic->code->spread(r.shares, run_share, &r);
+// ---- points that make the same block ------------------------------------------------------------
+
+enum { MOST_ASKED = 4096 };
+
+typedef struct made {
+  int64_t block[VT_MOSAIC_RANK];
+  int32_t share;
+} made;
+
+static int by_block(const void *a, const void *b) {
+  const made *x = a, *y = b;
+  int order = memcmp(x->block, y->block, sizeof x->block);
+  return order ? order : (x->share > y->share) - (x->share < y->share);
+}
+
+// The blocks that the points make: by result, then by point.
+static vt_status ask_blocks(shared_run *r, int64_t points, made *blocks) {
+  const attached *a = r->kernel;
+  const vt_mosaic *k = a->mosaic;
+  vt_arena arena = {0};
+  vt_eval_state state = {0};
   vt_status st = VT_OK;
-  for (int32_t i = 0; i < r.shares; i++) {
-    if (st)
-      vt_status_free(r.errors[i]);
-    else
-      st = r.errors[i];
+  vt_mmachine m = {.all = &m,
+                   .device = r->device,
+                   .device_count = 1,
+                   .code = k->code,
+                   .later = true,
+                   .state = &state,
+                   .arena = &arena};
+  VT_TRY_OUT(set_up(&m, a, r->in, r->out, NULL));
+  for (int64_t p = 0; p < points; p++) {
+    vt_mgrid_place(&m, p);
+    for (uint32_t i = a->input_count; i < k->window_count; i++) {
+      VT_TRY_OUT(vt_mmachine_call(&m, k->windows[i].transform));
+      int32_t rank = m.arrays[k->prefetch_count + i].type.rank;
+      memcpy(blocks[(i - a->input_count) * points + p].block, m.returned,
+             (size_t)rank * sizeof *m.returned);
+    }
   }
+out:
+  tear_down(&m);
+  vt_eval_state_fini(&state);
+  vt_arena_free(&arena);
+  return st;
+}
+
+static bool all_change(const shared_run *r, const made *blocks, int64_t points, int64_t at) {
+  const vt_mosaic *k = r->kernel->mosaic;
+  for (uint32_t i = 0; i + r->kernel->input_count < k->window_count; i++) {
+    const made *b = blocks + i * points + at;
+    bool stays = k->code->last_results[r->kernel->input_count + i];
+    if (!stays && !memcmp(b->block, b[-1].block, sizeof b->block)) return false;
+  }
+  return true;
+}
+
+// Deals points so that those of a block are in one share; false when none can be.
+static bool deal_by_block(shared_run *r, int64_t points, made *blocks) {
+  const vt_mosaic *k = r->kernel->mosaic;
+  int32_t shares = 1;
+  for (int32_t s = 1; s < r->shares; s++) {
+    int64_t at = points * s / r->shares;
+    if (at <= r->starts[shares - 1]) continue;
+    while (at < points && !all_change(r, blocks, points, at)) at++;
+    if (at < points) r->starts[shares++] = at;
+  }
+  r->shares = shares;
+  r->starts[shares] = points;
+  for (uint32_t i = 0; i + r->kernel->input_count < k->window_count; i++) {
+    made *b = blocks + i * points;
+    if (k->code->last_results[r->kernel->input_count + i]) continue;
+    for (int32_t s = 0; s < shares; s++)
+      for (int64_t p = r->starts[s]; p < r->starts[s + 1]; p++) b[p].share = s;
+    qsort(b, (size_t)points, sizeof *b, by_block);
+    for (int64_t p = 1; p < points; p++)
+      if (b[p].share != b[p - 1].share && !memcmp(b[p].block, b[p - 1].block, sizeof b->block))
+        return false;
+  }
+  return shares > 1;
+}
+
+// False: the points are not shared.
+static bool deal(shared_run *r, int64_t points) {
+  const vt_mosaic *k = r->kernel->mosaic;
+  uint32_t results = k->window_count - r->kernel->input_count;
+  r->shares = points < MOST_SHARES ? (int32_t)points : MOST_SHARES;
+  for (int32_t s = 0; s <= r->shares; s++) r->starts[s] = points * s / r->shares;
+  if (!k->code->asks) return true;
+  if (points < 2 || points > MOST_ASKED) return false;
+  made *blocks = calloc((size_t)points * results + 1, sizeof *blocks);
+  vt_status st = blocks ? ask_blocks(r, points, blocks) : vt_error_no_memory();
+  bool good = !st && deal_by_block(r, points, blocks);
+  vt_status_free(st); // it is told when the points run
+  free(blocks);
+  return good;
+}
+
+static vt_status run_shared(shared_run *r, const vt_op *op, vt_tensor *out) {
+  vt_arena arena = {0};
+  vt_status st = VT_OK;
+  const vt_mcode *code = r->kernel->mosaic->code;
+  int32_t threads = code->threads();
+  r->written = new_written(r->kernel, op, &arena, out);
+  r->products = VT_NEW_ARRAY(&arena, void *, threads);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    if (!r->written[i]) copy_or_clear(out[i].data, NULL, vt_type_bytes(out[i].type));
+  code->spread(r->shares, run_share, r);
+  for (int32_t i = 0; i < threads; i++)
+    if (r->products[i]) code->close(r->products[i]);
+  for (int32_t i = 0; i < r->shares; i++) {
+    if (st)
+      vt_status_free(r->errors[i]);
+    else
+      st = r->errors[i];
+  }
+  if (!st) clear_rest(r->kernel, op->result_count, r->written, out);
   if (!st) hand_over(op->result_count, out);
+  vt_arena_free(&arena);
   return st;
 }
 
@@ -517,10 +704,12 @@ static vt_status run_once(const attached *a, const vt_op *op, const vt_eval_env 
   vt_arena arena = {0};
   vt_eval_state state = {0};
   vt_status st = VT_OK;
+  uint8_t **written = NULL;
   int32_t cores = a->mosaic->core_count, count = devices * cores;
   vt_mmachine *machines = VT_NEW_ARRAY(&arena, vt_mmachine, count);
   vt_mcheck *check =
       a->check_seed ? vt_mcheck_new(&arena, a->check_seed, machines, count, trace) : NULL;
+  if (a->mosaic->code && count == 1 && !check) written = new_written(a, op, &arena, out[0]);
   for (int32_t i = 0; i < count; i++) {
     int32_t d = i / cores;
     machines[i] = (vt_mmachine){.all = machines,
@@ -534,13 +723,14 @@ static vt_status run_once(const attached *a, const vt_op *op, const vt_eval_env 
                                 .state = &state,
                                 .arena = &arena};
     if (devices == 1) machines[i].device = alone;
-    VT_TRY_OUT(set_up(&machines[i], a, in[d], out[d]));
+    VT_TRY_OUT(set_up(&machines[i], a, in[d], out[d], written));
   }
   VT_TRY_OUT(run_machines(machines, count));
   for (int32_t i = 0; i < count; i++) {
     VT_TRY_OUT(vt_mcheck_end(&machines[i]));
     VT_TRY_OUT(check_semaphores(&machines[i]));
     VT_TRY_OUT(check_results(&machines[i]));
+    if (written) clear_rest(a, op->result_count, written, out[0]);
     if (!machines[i].core) hand_over(op->result_count, out[i / cores]);
   }
 out:
@@ -557,7 +747,8 @@ static vt_status run(const vt_program_call *kernel, const vt_op *op, const vt_ev
   int32_t alone = env->replica * partitions + env->partition;
   int64_t points = a->mosaic->code && devices == 1 ? free_points(a, in[0]) : 0;
   vt_mtrace trace = {0};
-  if (points) return run_shared(a, op, env, alone, points, in[0], out[0]);
+  shared_run shared = {.kernel = a, .env = env, .device = alone, .in = in[0], .out = out[0]};
+  if (points && deal(&shared, points)) return run_shared(&shared, op, out[0]);
   vt_status st = run_once(a, op, env, devices, alone, &trace, in, out);
   if (!st && a->check_seed) {
     trace.second = true;

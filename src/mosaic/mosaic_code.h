@@ -16,15 +16,25 @@ struct vt_mcode {
   // Leading dimensions of the grid whose points do not depend on each other: they are dealt to
   // machines with memory of their own. 0: none.
   uint32_t free_dims;
+  bool asks;               // ... as long as they do not make the same block of a result
   const bool *kept_inputs; // by window: the body does not write into its block
+  // By window: only products read the block of an operand, at the strides that its state has.
+  const bool *strided_inputs;
+  const bool *filled; // by array: the body writes all of it before it reads any
   // By window: each point of the free dimensions makes this result anew, the last one's stays.
   const bool *last_results;
   // Product number `product`: out = a x b. 0: done
   int32_t (*product)(vt_mmachine *m, uint32_t product, const void *a, const void *b, void *out);
+  // The same in parts: its right side, then rows from `row` on. What `open` gave remembers right
+  // sides that lie in operands, so it is good for one call of the kernel.
+  int32_t (*product_lay)(vt_mmachine *m, uint32_t product, const void *b);
+  int32_t (*product_rows)(vt_mmachine *m, uint32_t product, const void *a, int64_t row,
+                          int64_t rows, void *out);
   vt_status (*open)(const vt_mcode *code, void **out_state); // what products need, by machine
   void (*close)(void *state);
-  // task(user, i) for each i < count, on the threads there are.
-  void (*spread)(int32_t count, void (*task)(void *user, int32_t i), void *user);
+  // task(user, i, thread) for each i < count, on the threads there are: fewer than `threads()`.
+  void (*spread)(int32_t count, void (*task)(void *user, int32_t i, int32_t thread), void *user);
+  int32_t (*threads)(void);
   void *(*alloc)(int64_t bytes);
   void (*release)(void *data);
 };

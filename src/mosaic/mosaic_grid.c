@@ -59,13 +59,17 @@ static vt_status fetch(vt_mmachine *m, uint32_t window) {
   vt_marray *array = inside_of(m, window);
   vt_mwindow_state *state = &m->windows[window];
   VT_TRY(overlap(m, window, &outside, &inside));
-  if (m->code && m->code->kept_inputs[window]) {
-    bool together = lies_together(&outside, array);
-    array->data = together ? state->outside.data + outside.offset : state->block_memory;
-    if (together) return VT_OK;
-  }
   vt_mview whole;
   vt_mview_whole(array, &whole);
+  memcpy(state->strides, whole.strides, sizeof whole.strides);
+  if (m->code && m->code->kept_inputs[window]) {
+    bool there = lies_together(&outside, array) ||
+                 (m->code->strided_inputs[window] &&
+                  vt_mview_elements(&inside) == vt_mtype_elements(array->type));
+    array->data = there ? state->outside.data + outside.offset : state->block_memory;
+    if (there) memcpy(state->strides, outside.strides, sizeof outside.strides);
+    if (there) return VT_OK;
+  }
   VT_TRY(vt_mcheck_access(m, NULL, &whole, true));
   if (vt_mview_elements(&inside) != vt_mtype_elements(array->type)) {
     memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
@@ -74,10 +78,46 @@ static vt_status fetch(vt_mmachine *m, uint32_t window) {
   return vt_mview_copy(m, &outside, &inside);
 }
 
+// The number of the window's block among all of its array.
+static int64_t block_number(vt_mmachine *m, uint32_t window) {
+  const vt_mwindow_state *state = &m->windows[window];
+  const vt_marray *array = inside_of(m, window);
+  int64_t number = 0;
+  for (int32_t d = 0; d < array->type.rank; d++)
+    number =
+        number * ((state->outside.type.dims[d] + array->type.dims[d] - 1) / array->type.dims[d]) +
+        state->block[d];
+  return number;
+}
+
+static bool stays_behind(const vt_mmachine *m, uint32_t window) {
+  return m->outer_end && !m->last && m->code->last_results[window];
+}
+
+// A block of a result that is not cleared may be made where it belongs, when it is one piece.
+static vt_status enter(vt_mmachine *m, uint32_t window) {
+  vt_mwindow_state *state = &m->windows[window];
+  vt_marray *array = inside_of(m, window);
+  vt_mview outside, inside;
+  if (!state->written || stays_behind(m, window)) return VT_OK;
+  VT_TRY(overlap(m, window, &outside, &inside));
+  array->data = state->block_memory;
+  if (!lies_together(&outside, array)) return VT_OK;
+  uint8_t *written = &state->written[block_number(m, window)];
+  array->data = state->outside.data + outside.offset;
+  if (!*written && !m->code->filled[m->kernel->prefetch_count + window])
+    memset(array->data, 0, (size_t)vt_mtype_bytes(array->type));
+  *written = 1;
+  return VT_OK;
+}
+
 static vt_status write_back(vt_mmachine *m, uint32_t window) {
   vt_mview outside, inside;
-  if (m->outer_end && !m->last && m->code->last_results[window]) return VT_OK;
+  const vt_mwindow_state *state = &m->windows[window];
+  if (stays_behind(m, window)) return VT_OK;
+  if (state->written && inside_of(m, window)->data != state->block_memory) return VT_OK; // there
   VT_TRY(overlap(m, window, &outside, &inside));
+  if (state->written) state->written[block_number(m, window)] = 1;
   VT_TRY(vt_mcheck_access(m, NULL, &inside, false));
   VT_TRY(vt_mcheck_result(m, &inside, window - m->kernel->input_count));
   return vt_mview_copy(m, &inside, &outside);
@@ -108,6 +148,7 @@ static vt_status move_windows(vt_mmachine *m) {
       memcpy(state->block, block, sizeof block);
       state->valid = true;
       if (!state->is_output || k->windows[i].revisits) VT_TRY(fetch(m, i));
+      if (state->is_output) VT_TRY(enter(m, i));
     }
   return VT_OK;
 }
@@ -140,6 +181,13 @@ static bool next_point(vt_mmachine *m) {
   return more;
 }
 
+void vt_mgrid_place(vt_mmachine *m, int64_t point) {
+  for (uint32_t d = m->code->free_dims; d-- > 0;) {
+    m->index[d] = point % m->bounds[d];
+    point /= m->bounds[d];
+  }
+}
+
 // The same for a machine that has some of the points of the leading dimensions.
 static bool next_own_point(vt_mmachine *m) {
   uint32_t rank = m->kernel->grid_rank, outer = m->code->free_dims;
@@ -148,11 +196,7 @@ static bool next_own_point(vt_mmachine *m) {
   if (m->started) m->outer++;
   m->started = true;
   if (m->outer >= m->outer_end) return false;
-  int64_t at = m->outer;
-  for (uint32_t d = outer; d-- > 0;) {
-    m->index[d] = at % m->bounds[d];
-    at /= m->bounds[d];
-  }
+  vt_mgrid_place(m, m->outer);
   return true;
 }
 

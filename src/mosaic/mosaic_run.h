@@ -55,6 +55,8 @@ typedef struct vt_mwindow_state {
   bool valid;         // holds a block
   char *block_memory; // of its own; the block may also be in place (mosaic_grid.c)
   int64_t block[VT_MOSAIC_RANK];
+  int64_t strides[VT_MOSAIC_RANK]; // of an operand's block, in bytes
+  uint8_t *written;                // of a result that is not cleared: by block of it, or NULL
 } vt_mwindow_state;
 
 typedef struct vt_mcode vt_mcode;
@@ -91,10 +93,14 @@ struct vt_mmachine {
   const vt_mcode *code;
   int32_t (*call)(vt_mmachine *m, uint32_t op);
   int32_t (*product)(vt_mmachine *m, uint32_t product, const void *a, const void *b, void *out);
+  int32_t (*product_lay)(vt_mmachine *m, uint32_t product, const void *b);
+  int32_t (*product_rows)(vt_mmachine *m, uint32_t product, const void *a, int64_t row,
+                          int64_t rows, void *out);
   char *memory;
   void **passed;
   vt_eval_buffer *lent;
   void *products;
+  bool lent_products; // someone else closes them
   vt_status failed;
   // Of machines that meet: what runs the code, which yields in the middle to wait for another.
   struct vt_coroutine *coroutine;
@@ -126,6 +132,8 @@ void vt_mmachine_set_args(vt_mmachine *m, const vt_mblock *block);
 
 // mosaic_grid.c: to the next point of the grid, or to the end.
 vt_status vt_mgrid_advance(vt_mmachine *m) VT_CHECKED;
+// To the first point of those that have this one of the code's free dimensions.
+void vt_mgrid_place(vt_mmachine *m, int64_t point);
 
 // Values. The data of a scalar is its slot.
 static inline int64_t vt_mscalar(const vt_mmachine *m, const vt_mvalue *value) {

@@ -119,7 +119,7 @@ static LLVMValueRef call_machine(vt_kemit *k, size_t field, uint32_t count, LLVM
 }
 
 static LLVMValueRef home_of(vt_kemit *k, const vt_mvalue *v) {
-  return vt_kat(k, k->memory, vt_ki64(k, plan_of(k, v)->at));
+  return vt_khome_at(k, v->type, plan_of(k, v)->at, plan_of(k, v)->local && !plan_of(k, v)->laid);
 }
 
 // `value` is the address of a store's value, which may have no home.
@@ -242,28 +242,45 @@ static LLVMValueRef unless_ok(vt_kemit *k, const vt_mop *op, LLVMValueRef ok, LL
 
 // ---- products -----------------------------------------------------------------------------------
 
-// The product into the place, which begins with `start`, unless it is NULL.
+// An operand where the product reads it; one that is moved is brought there.
+static LLVMValueRef emit_side(vt_kemit *k, const vt_kproduct *q, int i) {
+  const vt_kside *s = &q->sides[i];
+  const vt_mvalue *v = q->operands[i];
+  if (!s->moved) return vt_kaddress(k, v);
+  vt_mtype type = v->type;
+  type.dtype = s->dtype;
+  vt_kplace side = {.pointer = vt_khome_at(k, type, s->at, k->strip), .dtype = s->dtype};
+  vt_kdense(v->type, side.strides);
+  vt_knest_store(k, v, &side, s->rounds);
+  return side.pointer;
+}
+
+// The product into the place, which begins with `start`, unless it is NULL. In a strip its right
+// side has been laid out.
 static void emit_product(vt_kemit *k, const vt_kproduct *q, const vt_mvalue *start,
                          const vt_kplace *place) {
-  const vt_mop *op = k->plan->kernel->ops[q->op];
-  unsigned number = (unsigned)(q - k->plan->products);
-  LLVMValueRef sides[2];
-  for (int i = 0; i < 2; i++) {
-    const vt_kside *s = &q->sides[i];
-    if (!s->moved) {
-      sides[i] = vt_kaddress(k, op->operands[i]);
-      continue;
-    }
-    vt_kplace side = {.pointer = vt_kat(k, k->memory, vt_ki64(k, s->at)), .dtype = s->dtype};
-    vt_kdense(op->operands[i]->type, side.strides);
-    vt_knest_store(k, op->operands[i], &side, s->rounds);
-    sides[i] = side.pointer;
-  }
+  LLVMValueRef number = LLVMConstInt(k->i32, (unsigned)(q - k->plan->products), false);
+  LLVMValueRef left = emit_side(k, q, 0);
+  LLVMValueRef right = k->strip ? NULL : emit_side(k, q, 1);
   if (start) vt_knest_store(k, start, place, false);
-  LLVMValueRef args[5] = {k->machine, LLVMConstInt(k->i32, number, false), sides[0], sides[1],
-                          place->pointer};
+  if (k->strip) {
+    LLVMValueRef rows = vt_ki64(k, k->strip->step);
+    LLVMValueRef args[6] = {k->machine, number, left, k->row, rows, place->pointer};
+    LLVMTypeRef types[6] = {k->pointer, k->i32, k->pointer, k->i64, k->i64, k->pointer};
+    call_machine(k, offsetof(vt_mmachine, product_rows), 6, types, args);
+    return;
+  }
+  LLVMValueRef args[5] = {k->machine, number, left, right, place->pointer};
   LLVMTypeRef types[5] = {k->pointer, k->i32, k->pointer, k->pointer, k->pointer};
   call_machine(k, offsetof(vt_mmachine, product), 5, types, args);
+}
+
+static void emit_lay(vt_kemit *k, const vt_kproduct *q) {
+  LLVMValueRef args[3] = {k->machine,
+                          LLVMConstInt(k->i32, (unsigned)(q - k->plan->products), false),
+                          emit_side(k, q, 1)};
+  LLVMTypeRef types[3] = {k->pointer, k->i32, k->pointer};
+  call_machine(k, offsetof(vt_mmachine, product_lay), 3, types, args);
 }
 
 // ---- loads and stores ---------------------------------------------------------------------------
@@ -301,7 +318,7 @@ static void emit_vector_store(vt_kemit *k, const vt_mop *op) {
   const vt_mattr *steps = vt_mop_attr(op, VT_MATTR_STRIDES);
   block_at at = find_block(k, op, ref, op->operands + 2, v->type);
   const vt_kproduct *sum = vt_kplan_product(k->plan, op); // then it lies inside
-  LLVMValueRef ok = sum ? LLVMConstInt(k->i1, 1, false) : may_write(k, ref, at.ok);
+  LLVMValueRef ok = sum || k->strip ? LLVMConstInt(k->i1, 1, false) : may_write(k, ref, at.ok);
   LLVMBasicBlockRef other = NULL, done = NULL;
   if (!is_true(ok)) {
     other = vt_kblock(k, "outside");
@@ -567,8 +584,9 @@ static void emit_scalar(vt_kemit *k, const vt_mop *op) {
 static void emit_vector(vt_kemit *k, const vt_mop *op) {
   const vt_mvalue *v = &op->results[0];
   const vt_kproduct *q = vt_kplan_product(k->plan, op);
-  if (plan_of(k, v)->home != VT_KHOME_MEMORY) return;
+  if (plan_of(k, v)->home != VT_KHOME_MEMORY || plan_of(k, v)->reduction) return;
   vt_kplace place = {.pointer = home_of(k, v), .dtype = v->type.dtype};
+  if (plan_of(k, v)->laid) place.laid = v->type.dims[1];
   vt_kdense(v->type, place.strides);
   if (q)
     emit_product(k, q, q->adds ? op->operands[2] : NULL, &place);
@@ -640,9 +658,75 @@ static bool is_dead(const vt_kemit *k, const vt_mop *op) {
   return op->result_count && !op->block_count && !plan_of(k, &op->results[0])->live;
 }
 
+// What a strip needs before its first turn: scalars, addresses, right sides of products.
+static void emit_before(vt_kemit *k, const vt_kstrip *strip) {
+  for (const vt_mop *op = strip->first;; op = op->next) {
+    const vt_mvalue *v = op->result_count ? &op->results[0] : NULL;
+    bool dead = is_dead(k, op);
+    if (v && !dead && !is_vector(v)) emit_op(k, op);
+    if (v && !dead && is_vector(v) && plan_of(k, v)->loads)
+      state_of(k, v)->pointer =
+          find_block(k, op, op->operands[0], op->operands + 1, v->type).pointer;
+    if (op == strip->last) break;
+  }
+  for (const vt_mop *op = strip->first;; op = op->next) {
+    const vt_kproduct *q = vt_kplan_product(k->plan, op);
+    bool later = op->result_count && plan_of(k, &op->results[0])->home != VT_KHOME_MEMORY;
+    if (q && !later && !is_dead(k, op)) emit_lay(k, q);
+    if (op == strip->last) break;
+  }
+}
+
+static void emit_member(vt_kemit *k, const vt_mop *op) {
+  const vt_mvalue *v = op->result_count ? &op->results[0] : NULL;
+  if (!v) {
+    emit_vector_store(k, op);
+    return;
+  }
+  if (!is_vector(v) || plan_of(k, v)->home != VT_KHOME_MEMORY) return;
+  if (!plan_of(k, v)->loads) {
+    emit_vector(k, op);
+    return;
+  }
+  vt_kplace place = {.pointer = home_of(k, v), .dtype = vt_klanes_memory(v->type.dtype)};
+  vt_kdense(v->type, place.strides);
+  vt_knest_op(k, op, &place);
+}
+
+static void emit_strip(vt_kemit *k, const vt_kstrip *strip) {
+  LLVMBuilderRef b = builder(k);
+  emit_before(k, strip);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), turn = vt_kblock(k, "strip"),
+                    done = vt_kblock(k, "done");
+  LLVMValueRef zero = vt_ki64(k, 0);
+  LLVMBuildBr(b, turn);
+  LLVMPositionBuilderAtEnd(b, turn);
+  k->strip = strip;
+  k->row = LLVMBuildPhi(b, k->i64, "");
+  LLVMAddIncoming(k->row, &zero, &before, 1);
+  for (const vt_mop *op = strip->first;; op = op->next) {
+    if (!is_dead(k, op)) emit_member(k, op);
+    if (op == strip->last) break;
+  }
+  LLVMValueRef next = LLVMBuildAdd(b, k->row, vt_ki64(k, strip->step), "");
+  LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, vt_ki64(k, strip->rows), "");
+  LLVMBasicBlockRef end = LLVMGetInsertBlock(b);
+  LLVMAddIncoming(k->row, &next, &end, 1);
+  LLVMBuildCondBr(b, more, turn, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  k->strip = NULL;
+}
+
 static void emit_block(vt_kemit *k, const vt_mblock *block) {
-  for (const vt_mop *op = block->first; op; op = op->next)
-    if (!is_dead(k, op)) emit_op(k, op);
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    const vt_kstrip *strip = vt_kplan_strip(k->plan, op->number);
+    if (strip) {
+      emit_strip(k, strip);
+      op = strip->last;
+    } else if (!is_dead(k, op)) {
+      emit_op(k, op);
+    }
+  }
 }
 
 // ---- the function -------------------------------------------------------------------------------

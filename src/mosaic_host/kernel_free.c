@@ -2,12 +2,13 @@
 // kernel_free.c - which leading dimensions of a kernel's grid may run in any order on machines of
 // their own, and which input blocks nothing writes into.
 //
-// The program says that points along a dimension are independent ("parallel"). That is believed
-// where nothing in the kernel could tell: no other machine to wait for, no copies, semaphores,
+// Points along a dimension are independent, whether the program says so ("parallel") or not, where
+// nothing in the kernel could tell: no other machine to wait for, no copies, semaphores,
 // random numbers or prints; each result's block moves along with the dimension; and scratch holds
 // nothing from one point of it to the next, because the first thing that happens to it there is
 // that it is filled. A result whose block does not know of the dimension is scratch too (so some
-// kernels make it): what the last point leaves there is the result.
+// kernels make it): what the last point leaves there is the result. Where a table says which block
+// a point makes (megablox), the table is asked when the kernel runs.
 #include "mosaic_host/kernel.h"
 
 typedef struct finder {
@@ -16,6 +17,7 @@ typedef struct finder {
   bool *written;    // by array
   uint32_t *filled; // by array, 0: not yet seen; 1: filled first; 2: used first
   uint32_t free_dims;
+  bool asks; // blocks of results may be known at run time only
 } finder;
 
 static bool is_ordered(const vt_mop *op) {
@@ -109,6 +111,25 @@ static bool stays(const vt_mwindow *w, uint32_t dims) {
   return true;
 }
 
+// The block depends on the first `dims` indices alone.
+static bool follows(const vt_mosaic *k, const vt_mwindow *w, uint32_t dims) {
+  if (w->whole || w->element || w->revisits || !w->transform) return false;
+  const vt_mblock *block = w->transform->block;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    if (op->block_count) return false;
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      for (uint32_t d = dims; d < k->grid_rank; d++)
+        if (op->operands[i] == &block->args[d]) return false;
+  }
+  return true;
+}
+
+static bool moves_with_all(const finder *f, const vt_mwindow *w) {
+  for (uint32_t d = 0; d < f->free_dims; d++)
+    if (!moves_with(f->p->kernel, w, d)) return false;
+  return true;
+}
+
 static bool dims_are_free(finder *f, uint32_t inputs) {
   const vt_mosaic *k = f->p->kernel;
   uint32_t arrays = k->body->block->arg_count - k->grid_rank;
@@ -118,8 +139,9 @@ static bool dims_are_free(finder *f, uint32_t inputs) {
   for (uint32_t i = 0; i < k->window_count; i++) {
     if (i < inputs && f->written[k->prefetch_count + i]) return false;
     f->p->last_results[i] = i >= inputs && stays(&k->windows[i], f->free_dims);
-    for (uint32_t d = 0; i >= inputs && !f->p->last_results[i] && d < f->free_dims; d++)
-      if (!moves_with(k, &k->windows[i], d)) return false;
+    if (i >= inputs && !f->p->last_results[i] && !moves_with_all(f, &k->windows[i]) &&
+        !(f->asks && follows(k, &k->windows[i], f->free_dims)))
+      return false;
   }
   for (uint32_t i = 0; i < arrays + (uint32_t)k->place_count; i++) f->filled[i] = 0;
   find_filled(f, k->body->block, true);
@@ -134,20 +156,83 @@ static bool dims_are_free(finder *f, uint32_t inputs) {
   return true;
 }
 
+static bool only_one(const vt_mosaic *k, uint32_t dims) {
+  for (uint32_t d = 0; d < dims; d++)
+    if (k->grid[d] != 1) return false;
+  return true;
+}
+
+static void find_free(finder *f, bool asks) {
+  f->asks = asks;
+  for (f->free_dims = f->p->kernel->grid_rank; f->free_dims; f->free_dims--)
+    if (dims_are_free(f, f->p->kernel->input_count)) break;
+}
+
+// ---- blocks -------------------------------------------------------------------------------------
+
+// Takes those windows off whose blocks are read by something other than products that know where
+// their operands lie.
+static void find_readers(finder *f, const vt_mblock *block) {
+  vt_kplan *p = f->p;
+  int64_t first = p->kernel->prefetch_count;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    for (uint32_t b = 0; b < op->block_count; b++) find_readers(f, op->blocks[b]);
+    const vt_kproduct *q = op->code == VT_MOP_MATMUL ? vt_kplan_product(p, op) : NULL;
+    bool dead = op->result_count && !op->block_count && !vt_kvalue_of(p, &op->results[0])->live;
+    for (uint32_t i = 0; i < op->operand_count && !dead; i++) {
+      const vt_mvalue *v = op->operands[i];
+      if (q && i < 2 && q->tiled && !q->sides[i].moved && q->sides[i].window >= 0) continue;
+      bool reference = v->type.kind == VT_MREF;
+      bool handed_on = op->result_count == 1 && vt_kvalue_of(p, &op->results[0])->passes;
+      if (handed_on) continue; // its users are looked at
+      if (!reference && !vt_kvalue_of(p, v)->passes) continue;
+      int64_t window = vt_kvalue_of(p, v)->array - first;
+      if (window >= 0 && window < p->kernel->input_count) p->strided_inputs[window] = false;
+    }
+  }
+}
+
+// Values that are a block of a window, or another view of it.
+static void find_blocks(finder *f, const vt_mblock *block) {
+  vt_kplan *p = f->p;
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    for (uint32_t b = 0; b < op->block_count; b++) find_blocks(f, op->blocks[b]);
+    if (op->result_count != 1 || op->results[0].type.kind != VT_MVECTOR) continue;
+    vt_kvalue *s = vt_kvalue_of(p, &op->results[0]);
+    const vt_kvalue *from = op->operand_count ? vt_kvalue_of(p, op->operands[0]) : NULL;
+    bool cast = op->code == VT_MOP_SHAPE_CAST || op->code == VT_MOP_RESHAPE ||
+                op->code == VT_MOP_RELAYOUT || op->code == VT_MOP_ASSUME_LAYOUT;
+    bool narrowed = op->code == VT_MOP_EXTF && s->home == VT_KHOME_INLINE;
+    s->passes = s->loads || ((cast || narrowed) && from->passes);
+    if (s->passes) s->array = from->array;
+  }
+}
+
 void vt_kplan_grid(vt_kplan *p) {
   const vt_mosaic *k = p->kernel;
-  uint32_t arrays = k->body->block->arg_count - k->grid_rank + (uint32_t)k->place_count;
+  uint32_t refs = k->body->block->arg_count - k->grid_rank;
+  uint32_t arrays = refs + (uint32_t)k->place_count;
   finder f = {.p = p,
               .bound = vt_mosaic_meets(k),
               .written = VT_NEW_ARRAY(p->arena, bool, arrays + 1),
               .filled = VT_NEW_ARRAY(p->arena, uint32_t, arrays + 1)};
   p->kept_inputs = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
+  p->strided_inputs = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
   p->last_results = VT_NEW_ARRAY(p->arena, bool, k->window_count + 1);
+  p->filled = VT_NEW_ARRAY(p->arena, bool, arrays + 1);
   find_written(&f, k->body->block);
   for (uint32_t i = 0; i < k->window_count; i++)
-    p->kept_inputs[i] = i < k->input_count && !k->windows[i].whole && !k->windows[i].revisits &&
-                        !f.written[k->prefetch_count + i];
-  for (f.free_dims = k->parallel_dims; f.free_dims && !dims_are_free(&f, k->input_count);)
-    f.free_dims--;
+    p->strided_inputs[i] = p->kept_inputs[i] = i < k->input_count && !k->windows[i].whole &&
+                                               !k->windows[i].revisits &&
+                                               !f.written[k->prefetch_count + i];
+  find_blocks(&f, k->body->block);
+  find_readers(&f, k->body->block);
+  find_free(&f, false);
+  if (only_one(k, f.free_dims)) find_free(&f, true);
   p->free_dims = f.free_dims;
+  p->asks = f.asks;
+  p->shared = !only_one(k, f.free_dims);
+  for (uint32_t i = 0; i < arrays; i++) f.filled[i] = 0;
+  if (!vt_mosaic_meets(k)) find_filled(&f, k->body->block, true);
+  for (uint32_t i = 0; i < arrays; i++) p->filled[i] = f.filled[i] == 1;
 }

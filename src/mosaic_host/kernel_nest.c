@@ -4,15 +4,17 @@
 // for a whole row is computed once, before its columns.
 #include <string.h>
 
+#include "base/check.h"
 #include "mosaic_host/kernel.h"
 
-enum { MOST_LANES = 16, MOST_KNOWN = 256 };
+enum { MOST_LANES = VT_KLANES_MOST, MOST_KNOWN = 256 };
 
 // An element of a value: along `lane` the first of as many as a register has. -1: one, for all
 // lanes.
 typedef struct spot {
   int32_t rank, lane;
-  bool flat; // index[0] counts all elements
+  bool flat;    // index[0] counts all elements
+  bool shifted; // the first is not that of a whole register of the value
   LLVMValueRef index[VT_MOSAIC_RANK];
 } spot;
 
@@ -31,6 +33,7 @@ typedef struct nest {
 } nest;
 
 static LLVMValueRef eval(nest *n, const vt_mvalue *v, const spot *at);
+static LLVMValueRef eval_home(nest *n, const vt_mvalue *v, const spot *at);
 
 static LLVMBuilderRef builder(const nest *n) {
   return n->k->e->builder;
@@ -47,9 +50,18 @@ void vt_kdense(vt_mtype type, int64_t *strides) {
   }
 }
 
+// Where row 0 of a value would lie that has memory for the rows of a turn alone.
+LLVMValueRef vt_khome_at(vt_kemit *k, vt_mtype type, int64_t at, bool local) {
+  LLVMValueRef memory = vt_kat(k, k->memory, vt_ki64(k, at));
+  if (!local) return memory;
+  int64_t row = vt_mtype_bytes(type) / k->strip->rows;
+  LLVMValueRef back = LLVMBuildMul(k->e->builder, k->row, vt_ki64(k, -row), "");
+  return LLVMBuildGEP2(k->e->builder, k->i8, memory, &back, 1, "");
+}
+
 LLVMValueRef vt_kaddress(vt_kemit *k, const vt_mvalue *v) {
   const vt_kvalue *p = vt_kvalue_of(k->plan, v);
-  if (p->home == VT_KHOME_MEMORY) return vt_kat(k, k->memory, vt_ki64(k, p->at));
+  if (p->home == VT_KHOME_MEMORY) return vt_khome_at(k, v->type, p->at, p->local && !p->laid);
   if (p->home == VT_KHOME_LEAF) return k->values[v->slot].pointer;
   return vt_kaddress(k, v->op->operands[0]);
 }
@@ -61,6 +73,26 @@ typedef struct loop {
   LLVMValueRef at, carried;
   LLVMBasicBlockRef head;
 } loop;
+
+// The elements along dimension `d` of a value that are computed now: `count` from `base` on.
+typedef struct stretch {
+  int64_t count;
+  LLVMValueRef base; // NULL: 0
+} stretch;
+
+static stretch part_of(vt_kemit *k, vt_mtype type, int32_t d) {
+  if (!k->strip || d != vt_kplan_row_dim(type)) return (stretch){type.dims[d], NULL};
+  vt_assert(type.dims[d] == k->strip->rows);
+  return (stretch){k->strip->step, k->row};
+}
+
+// Of all elements in their order.
+static stretch part_of_all(vt_kemit *k, vt_mtype type) {
+  int64_t count = vt_mtype_elements(type);
+  if (!k->strip) return (stretch){count, NULL};
+  int64_t row = count / k->strip->rows;
+  return (stretch){row * k->strip->step, LLVMBuildMul(k->e->builder, k->row, vt_ki64(k, row), "")};
+}
 
 // `carry`, unless NULL, is the address of a value that each turn replaces.
 static void open_loop(vt_kemit *k, loop *l, int64_t count, LLVMValueRef *carry) {
@@ -78,6 +110,13 @@ static void open_loop(vt_kemit *k, loop *l, int64_t count, LLVMValueRef *carry) 
   l->carried = LLVMBuildPhi(b, LLVMTypeOf(*carry), "");
   LLVMAddIncoming(l->carried, carry, &from, 1);
   *carry = l->carried;
+}
+
+// A loop over a dimension; its index is in l->at.
+static LLVMValueRef open_dim(vt_kemit *k, loop *l, vt_mtype type, int32_t d, LLVMValueRef *carry) {
+  stretch p = part_of(k, type, d);
+  open_loop(k, l, p.count, carry);
+  return p.base ? LLVMBuildAdd(k->e->builder, p.base, l->at, "") : l->at;
 }
 
 static void close_loop(vt_kemit *k, loop *l, LLVMValueRef *carry) {
@@ -110,41 +149,68 @@ static void forget_columns(nest *n) {
   n->known_count = kept;
 }
 
-static LLVMValueRef over_columns(nest *n, int64_t count, column_fn *fn, void *user,
-                                 LLVMValueRef carry) {
+static LLVMValueRef column_at(nest *n, stretch p, LLVMValueRef at) {
+  return p.base ? LLVMBuildAdd(builder(n), p.base, at, "") : at;
+}
+
+// A value that the columns hand on: several at a time, that do not wait for each other, joined in
+// the end.
+typedef struct carried {
+  LLVMValueRef value, neutral;
+  LLVMValueRef (*join)(nest *n, void *user, LLVMValueRef x, LLVMValueRef y);
+} carried;
+
+enum { MOST_CARRIED = 4 };
+
+static int carried_count(int64_t registers, const carried *c) {
+  if (!c) return 1;
+  return registers % 4 == 0 && registers > 4 ? 4 : registers % 2 == 0 && registers > 2 ? 2 : 1;
+}
+
+static void over_columns(nest *n, stretch p, column_fn *fn, void *user, carried *c) {
   vt_kemit *k = n->k;
   LLVMBuilderRef b = builder(n);
-  int64_t lanes = k->lanes, full = count / lanes * lanes;
+  int64_t lanes = k->lanes, count = p.count, full = count / lanes * lanes;
+  int turns = carried_count(full / lanes, c);
   LLVMBasicBlockRef body = vt_kblock(k, "columns");
-  LLVMValueRef at = NULL, first = carry, phi = NULL;
+  LLVMValueRef at = NULL, phis[MOST_CARRIED] = {NULL}, values[MOST_CARRIED] = {NULL};
+  for (int i = 0; c && i < turns; i++) values[i] = i ? c->neutral : c->value;
   n->known_count = 0;
   n->before = LLVMGetInsertBlock(b);
   LLVMPositionBuilderAtEnd(b, body);
   if (full > lanes) {
     at = LLVMBuildPhi(b, k->i64, "");
-    if (carry) carry = phi = LLVMBuildPhi(b, LLVMTypeOf(carry), "");
+    for (int i = 0; c && i < turns; i++)
+      values[i] = phis[i] = LLVMBuildPhi(b, LLVMTypeOf(c->value), "");
   }
-  if (full) carry = fn(n, user, at ? at : vt_ki64(k, 0), NULL, carry);
+  for (int i = 0; i < turns && full; i++) {
+    LLVMValueRef column = at && i ? LLVMBuildAdd(b, at, vt_ki64(k, i * lanes), "") : at;
+    values[i] = fn(n, user, column_at(n, p, column ? column : vt_ki64(k, 0)), NULL, values[i]);
+  }
   if (at) {
-    LLVMValueRef next = LLVMBuildAdd(b, at, vt_ki64(k, lanes), "");
+    LLVMValueRef next = LLVMBuildAdd(b, at, vt_ki64(k, turns * lanes), "");
     LLVMValueRef more = LLVMBuildICmp(b, LLVMIntSLT, next, vt_ki64(k, full), "");
     LLVMBasicBlockRef here = LLVMGetInsertBlock(b), done = vt_kblock(k, "end");
     LLVMAddIncoming(at, &next, &here, 1);
-    if (phi) LLVMAddIncoming(phi, &carry, &here, 1);
+    for (int i = 0; c && i < turns; i++) LLVMAddIncoming(phis[i], &values[i], &here, 1);
     LLVMBuildCondBr(b, more, body, done);
     LLVMPositionBuilderAtEnd(b, done);
   }
   forget_columns(n);
-  if (full < count) carry = fn(n, user, vt_ki64(k, full), first_lanes(n, count - full), carry);
+  if (full < count)
+    values[0] =
+        fn(n, user, column_at(n, p, vt_ki64(k, full)), first_lanes(n, count - full), values[0]);
+  for (int i = 1; c && i < turns; i++) values[0] = c->join(n, user, values[0], values[i]);
   LLVMBasicBlockRef end = LLVMGetInsertBlock(b);
   LLVMPositionBuilderAtEnd(b, n->before);
   LLVMBuildBr(b, body);
   LLVMValueRef zero = vt_ki64(k, 0);
   if (at) LLVMAddIncoming(at, &zero, &n->before, 1);
-  if (phi) LLVMAddIncoming(phi, &first, &n->before, 1);
+  for (int i = 0; c && at && i < turns; i++)
+    LLVMAddIncoming(phis[i], i ? &c->neutral : &c->value, &n->before, 1);
   LLVMPositionBuilderAtEnd(b, end);
   n->before = NULL;
-  return carry;
+  if (c) c->value = values[0];
 }
 
 // ---- elements -----------------------------------------------------------------------------------
@@ -213,7 +279,7 @@ static LLVMValueRef eval_broadcast(nest *n, const vt_mop *op, const spot *at) {
   vt_mtype type = from->type, to = op->results[0].type;
   if (type.kind != VT_MVECTOR) return eval(n, from, at);
   if (at->flat) return eval(n, from, at); // no more elements than before
-  spot inner = {.rank = type.rank, .lane = -1};
+  spot inner = {.rank = type.rank, .lane = -1, .shifted = at->shifted};
   for (int32_t d = 0; d < type.rank; d++) {
     int32_t outer = to.rank - type.rank + d;
     bool spread = type.dims[d] == 1;
@@ -228,7 +294,7 @@ static LLVMValueRef eval_cast(nest *n, const vt_mop *op, const spot *at) {
   int32_t map[VT_MOSAIC_RANK];
   if (at->flat || !vt_kplan_unit_cast(from->type, op->results[0].type, map))
     return eval(n, from, at);
-  spot inner = {.rank = from->type.rank, .lane = -1};
+  spot inner = {.rank = from->type.rank, .lane = -1, .shifted = at->shifted};
   for (int32_t d = 0; d < inner.rank; d++) inner.index[d] = vt_ki64(n->k, 0);
   for (int32_t d = 0; d < at->rank; d++) {
     if (map[d] < 0) continue;
@@ -242,8 +308,32 @@ static LLVMValueRef eval_slice(nest *n, const vt_mop *op, const spot *at) {
   const vt_mattr *offsets = vt_mop_attr(op, VT_MATTR_OFFSETS);
   spot inner = *at;
   for (uint32_t d = 0; d < offsets->count; d++)
+    if (offsets->ints[d] % MOST_LANES) inner.shifted = true;
+  for (uint32_t d = 0; d < offsets->count; d++)
     inner.index[d] = LLVMBuildAdd(builder(n), at->index[d], vt_ki64(n->k, offsets->ints[d]), "");
   return eval(n, op->operands[0], &inner);
+}
+
+// The same operand several times. Registers do not cross from one to the next, except shifted ones.
+static LLVMValueRef eval_tiling(nest *n, const vt_mop *op, const spot *at) {
+  vt_kemit *k = n->k;
+  LLVMBuilderRef b = builder(n);
+  int64_t d = vt_mop_i64(op, VT_MATTR_DIMENSION, 0);
+  spot inner = *at;
+  LLVMValueRef size = vt_ki64(k, op->operands[0]->type.dims[d]), x = NULL;
+  bool crosses = at->shifted || (k->strip && k->strip->step % k->lanes);
+  inner.index[d] = LLVMBuildURem(b, at->index[d], size, "");
+  if (at->lane != d || !crosses) return eval(n, op->operands[0], &inner);
+  inner.lane = -1;
+  for (int i = 0; i < k->lanes; i++) {
+    LLVMValueRef index = LLVMBuildAdd(b, at->index[d], vt_ki64(k, i), "");
+    LLVMValueRef lane = LLVMConstInt(k->i32, (unsigned)i, false);
+    inner.index[d] = LLVMBuildURem(b, index, size, "");
+    LLVMValueRef one = eval_home(n, op->operands[0], &inner);
+    if (!x) x = LLVMGetPoison(LLVMTypeOf(one));
+    x = LLVMBuildInsertElement(b, x, LLVMBuildExtractElement(b, one, lane, ""), lane, "");
+  }
+  return x;
 }
 
 static LLVMValueRef eval_op(nest *n, const vt_mop *op, const spot *at) {
@@ -270,6 +360,8 @@ static LLVMValueRef eval_op(nest *n, const vt_mop *op, const spot *at) {
     return eval_cast(n, op, at);
   case VT_MOP_EXTRACT_SLICE:
     return eval_slice(n, op, at);
+  case VT_MOP_CONCATENATE:
+    return eval_tiling(n, op, at);
   case VT_MOP_ASSUME_MULTIPLE:
     return eval(n, op->operands[0], at);
   default:
@@ -330,10 +422,36 @@ typedef struct map {
   int32_t column; // dimension
 } map;
 
+// A register of columns into tiles of 16 rows and 32 columns, as bf16: rows of a strip.
+static void write_laid(nest *n, const vt_kplace *place, const spot *at, LLVMValueRef x) {
+  vt_kemit *k = n->k;
+  LLVMBuilderRef b = builder(n);
+  LLVMValueRef row = LLVMBuildSub(b, at->index[0], k->row, ""), column = at->index[1];
+  const struct {
+    LLVMValueRef index;
+    int64_t size, across, within; // of a tile; bytes to the next tile and inside of one
+  } dims[2] = {{row, 16, place->laid / 32 * 1024, 64}, {column, 32, 1024, 2}};
+  LLVMValueRef offset = vt_ki64(k, 0);
+  for (int d = 0; d < 2; d++) {
+    LLVMValueRef size = vt_ki64(k, dims[d].size);
+    LLVMValueRef tile = LLVMBuildUDiv(b, dims[d].index, size, "");
+    LLVMValueRef inside = LLVMBuildURem(b, dims[d].index, size, "");
+    offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, tile, vt_ki64(k, dims[d].across), ""), "");
+    offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, inside, vt_ki64(k, dims[d].within), ""), "");
+  }
+  LLVMTypeRef type = LLVMVectorType(LLVMBFloatTypeInContext(k->e->context), (unsigned)k->lanes);
+  x = LLVMBuildFPTrunc(b, x, type, "");
+  LLVMSetAlignment(LLVMBuildStore(b, x, vt_kat(k, place->pointer, offset)), 32);
+}
+
 static void write(nest *n, const map *m, const spot *at, LLVMValueRef x, LLVMValueRef mask) {
   vt_kemit *k = n->k;
   LLVMBuilderRef b = builder(n);
   int64_t bytes = (int64_t)vt_dtype_bytes(m->place->dtype);
+  if (m->place->laid) {
+    write_laid(n, m->place, at, x);
+    return;
+  }
   LLVMValueRef to = vt_kat(k, m->place->pointer, offset_of(n, at, m->place->strides, bytes));
   if (m->place->mask) {
     LLVMValueRef kept = eval(n, m->place->mask, at);
@@ -378,7 +496,8 @@ static bool is_flat(const nest *n, const vt_mvalue *v, int64_t count) {
   }
   const vt_mop *op = v->op;
   if (op->code == VT_MOP_CONSTANT) return true;
-  if (op->code == VT_MOP_IOTA || op->code == VT_MOP_EXTRACT_SLICE) return false;
+  if (op->code == VT_MOP_IOTA || op->code == VT_MOP_EXTRACT_SLICE || op->code == VT_MOP_CONCATENATE)
+    return false;
   if (op->code == VT_MOP_BROADCAST && op->operands[0]->type.kind == VT_MVECTOR && !same)
     return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
@@ -394,7 +513,8 @@ static bool op_is_flat(const nest *n, const vt_mop *op, int64_t count) {
     return !memcmp(dense, p->strides, sizeof *dense * (size_t)op->results[0].type.rank);
   }
   if (op->code == VT_MOP_CONSTANT) return true;
-  if (op->code == VT_MOP_IOTA || op->code == VT_MOP_EXTRACT_SLICE) return false;
+  if (op->code == VT_MOP_IOTA || op->code == VT_MOP_EXTRACT_SLICE || op->code == VT_MOP_CONCATENATE)
+    return false;
   if (op->code == VT_MOP_BROADCAST && op->operands[0]->type.kind == VT_MVECTOR) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!is_flat(n, op->operands[i], count)) return false;
@@ -406,7 +526,7 @@ static bool place_is_flat(vt_mtype type, const vt_kplace *place) {
   vt_kdense(type, dense);
   for (int32_t d = 0; d < type.rank; d++)
     if (type.dims[d] != 1 && dense[d] != place->strides[d]) return false;
-  return !place->mask;
+  return !place->mask && !place->laid;
 }
 
 static void run_map(vt_kemit *k, vt_mtype type, map *m) {
@@ -420,17 +540,15 @@ static void run_map(vt_kemit *k, vt_mtype type, map *m) {
   m->at.flat = place_is_flat(type, m->place) &&
                (m->op ? op_is_flat(n, m->op, count) : is_flat(n, m->value, count));
   if (m->at.flat) {
-    over_columns(n, count, map_columns, m, NULL);
+    over_columns(n, part_of_all(k, type), map_columns, m, NULL);
   } else {
     m->column = type.rank - 1;
     for (int32_t d = type.rank; d-- > 0 && type.dims[m->column] == 1;) m->column = d;
     if (type.dims[m->column] == 1) m->column = type.rank - 1;
     for (int32_t d = 0; d < type.rank; d++) {
-      if (d == m->column) continue;
-      open_loop(k, &loops[d], type.dims[d], NULL);
-      m->at.index[d] = loops[d].at;
+      if (d != m->column) m->at.index[d] = open_dim(k, &loops[d], type, d, NULL);
     }
-    over_columns(n, type.dims[m->column], map_columns, m, NULL);
+    over_columns(n, part_of(k, type, m->column), map_columns, m, NULL);
     for (int32_t d = type.rank; d-- > 0;)
       if (d != m->column) close_loop(k, &loops[d], NULL);
   }
@@ -511,6 +629,24 @@ typedef struct reduction {
   const vt_kplace *place;
 } reduction;
 
+// The operand, which may be made here.
+static LLVMValueRef eval_reduced(nest *n, const reduction *r, const spot *at, LLVMValueRef mask) {
+  const vt_mvalue *v = r->op->operands[0];
+  vt_kplace place = {.dtype = v->type.dtype};
+  if (plan_of(n, v)->reduction != r->op) return eval(n, v, at);
+  LLVMValueRef x = eval_op(n, v->op, at);
+  vt_kdense(v->type, place.strides);
+  place.pointer = vt_kaddress(n->k, v);
+  if (plan_of(n, v)->laid) place.laid = v->type.dims[1];
+  write(n, &(map){.place = &place}, at, x, mask);
+  return x;
+}
+
+static LLVMValueRef join_sums(nest *n, void *user, LLVMValueRef x, LLVMValueRef y) {
+  const reduction *r = user;
+  return vt_emit_combine(n->k->e, r->reducer, r->work, x, y);
+}
+
 static LLVMValueRef reduce_columns(nest *n, void *user, LLVMValueRef column, LLVMValueRef mask,
                                    LLVMValueRef carry) {
   reduction *r = user;
@@ -518,7 +654,7 @@ static LLVMValueRef reduce_columns(nest *n, void *user, LLVMValueRef column, LLV
   spot at = r->at;
   at.index[r->column] = column;
   at.lane = r->column;
-  LLVMValueRef x = eval(n, r->op->operands[0], &at);
+  LLVMValueRef x = eval_reduced(n, r, &at, mask);
   if (mask) x = LLVMBuildSelect(builder(n), mask, x, vt_emit_neutral(e, r->reducer, r->work), "");
   return vt_emit_combine(e, r->reducer, r->work, carry, x);
 }
@@ -573,12 +709,9 @@ static LLVMValueRef reduce_rows(nest *n, void *user, LLVMValueRef column, LLVMVa
   at.lane = r->column;
   n->before = NULL;
   for (int32_t d = 0; d < type.rank; d++)
-    if (r->reduced[d]) {
-      open_loop(k, &loops[d], type.dims[d], &sum);
-      at.index[d] = loops[d].at;
-    }
+    if (r->reduced[d]) at.index[d] = open_dim(k, &loops[d], type, d, &sum);
   n->known_count = 0;
-  LLVMValueRef x = eval(n, r->op->operands[0], &at);
+  LLVMValueRef x = eval_reduced(n, r, &at, mask);
   sum = vt_emit_combine(k->e, r->reducer, r->work, sum, x);
   for (int32_t d = type.rank; d-- > 0;)
     if (r->reduced[d]) close_loop(k, &loops[d], &sum);
@@ -607,18 +740,14 @@ void vt_knest_reduce(vt_kemit *k, const vt_mop *op, const vt_kplace *place) {
   if (type.dims[r.column] == 1) r.column = type.rank - 1;
   bool across = r.reduced[r.column];
   for (int32_t d = 0; d < type.rank; d++)
-    if (d != r.column && !r.reduced[d]) {
-      open_loop(k, &loops[d], type.dims[d], NULL);
-      r.at.index[d] = loops[d].at;
-    }
+    if (d != r.column && !r.reduced[d]) r.at.index[d] = open_dim(k, &loops[d], type, d, NULL);
   if (across) {
     LLVMValueRef sum = vt_emit_neutral(k->e, r.reducer, r.work);
     for (int32_t d = 0; d < type.rank; d++)
-      if (d != r.column && r.reduced[d]) {
-        open_loop(k, &loops[d], type.dims[d], &sum);
-        r.at.index[d] = loops[d].at;
-      }
-    sum = over_columns(n, type.dims[r.column], reduce_columns, &r, sum);
+      if (d != r.column && r.reduced[d]) r.at.index[d] = open_dim(k, &loops[d], type, d, &sum);
+    carried c = {sum, vt_emit_neutral(k->e, r.reducer, r.work), join_sums};
+    over_columns(n, part_of(k, type, r.column), reduce_columns, &r, &c);
+    sum = c.value;
     for (int32_t d = type.rank; d-- > 0;)
       if (d != r.column && r.reduced[d]) close_loop(k, &loops[d], &sum);
     n->known_count = 0;
@@ -628,7 +757,7 @@ void vt_knest_reduce(vt_kemit *k, const vt_mop *op, const vt_kplace *place) {
   } else {
     for (int32_t d = 0; d < type.rank; d++)
       if (r.reduced[d]) r.at.index[d] = vt_ki64(k, 0);
-    over_columns(n, type.dims[r.column], reduce_rows, &r, NULL);
+    over_columns(n, part_of(k, type, r.column), reduce_rows, &r, NULL);
   }
   for (int32_t d = type.rank; d-- > 0;)
     if (d != r.column && !r.reduced[d]) close_loop(k, &loops[d], NULL);

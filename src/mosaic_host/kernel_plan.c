@@ -8,20 +8,12 @@
 #include "host/panels.h"
 #include "mosaic_host/kernel.h"
 
-enum { PAD = 64, ODD_K = 64, MOST_FOLDED = 200, MOST_DEEP = 64, MOST_FREE = 6 };
-
-typedef struct range {
-  uint32_t first, last;
-  int64_t bytes, *at;
-} range;
+enum { ODD_K = 64, MOST_DEEP = 64, MOST_FREE = 6 };
 
 typedef struct planner {
   vt_kplan *p;
   const vt_mfunc *func;
   bool refused;
-  uint32_t range_count, range_capacity;
-  range *ranges;
-  int64_t base; // of this function's memory
 } planner;
 
 static vt_kvalue *of(const planner *n, const vt_mvalue *v) {
@@ -30,110 +22,6 @@ static vt_kvalue *of(const planner *n, const vt_mvalue *v) {
 
 static bool is_vector(const vt_mvalue *v) {
   return v->type.kind == VT_MVECTOR;
-}
-
-// ---- constants ----------------------------------------------------------------------------------
-
-static bool fold_binary(vt_mopcode code, int64_t predicate, int64_t x, int64_t y, int64_t *out) {
-  switch (code) {
-  case VT_MOP_ADDI:
-    return !__builtin_add_overflow(x, y, out);
-  case VT_MOP_SUBI:
-    return !__builtin_sub_overflow(x, y, out);
-  case VT_MOP_MULI:
-    return !__builtin_mul_overflow(x, y, out);
-  case VT_MOP_ANDI:
-    *out = x & y;
-    return true;
-  case VT_MOP_ORI:
-    *out = x | y;
-    return true;
-  case VT_MOP_CMPI: {
-    const bool results[6] = {x == y, x != y, x<y, x <= y, x> y, x >= y};
-    *out = predicate < 6 && results[predicate];
-    return predicate < 6;
-  }
-  default:
-    return false;
-  }
-}
-
-// Visits at most `left` values: operands may be shared.
-static bool fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int32_t *left,
-                 int64_t *out) {
-  const vt_mop *op = v->op;
-  int64_t in[3];
-  if (--*left < 0) return false;
-  if (v->type.kind != VT_MSCALAR || !vt_dtype_is_integer(v->type.dtype)) {
-    if (v->type.kind != VT_MSCALAR || v->type.dtype != VT_PRED) return false;
-  }
-  if (!op) {
-    uint32_t number = (uint32_t)(v - v->block->args);
-    *out = 0;
-    return k && !v->block->owner && number < k->grid_rank && number >= unknown;
-  }
-  if (op->code == VT_MOP_CONSTANT) {
-    const vt_literal *literal = vt_mop_attr(op, VT_MATTR_VALUE)->literal;
-    *out = vt_int_load(literal->type.dtype, literal->data, 0);
-    return true;
-  }
-  if (op->operand_count < 1 || op->operand_count > 2 || op->block_count) return false;
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!fold(k, op->operands[i], unknown, left, &in[i])) return false;
-  switch (op->code) {
-  case VT_MOP_EXTUI:
-  case VT_MOP_EXTSI:
-    *out = in[0];
-    return in[0] >= 0;
-  case VT_MOP_INDEX_CAST:
-  case VT_MOP_ASSUME_MULTIPLE:
-    *out = in[0];
-    return true;
-  default:
-    break;
-  }
-  if (op->operand_count != 2) return false;
-  bool good = fold_binary(op->code, vt_mop_i64(op, VT_MATTR_PREDICATE, 0), in[0], in[1], out);
-  return good && *out >= INT32_MIN && *out <= INT32_MAX;
-}
-
-bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out) {
-  int32_t left = MOST_FOLDED;
-  return fold(k, v, unknown, &left, out);
-}
-
-bool vt_kplan_constant(const vt_mvalue *v, int64_t *out) {
-  return vt_kplan_fold(NULL, v, 0, out);
-}
-
-static bool is_splat(const vt_mvalue *v) {
-  if (!v->op || v->op->code != VT_MOP_CONSTANT) return false;
-  const vt_literal *literal = vt_mop_attr(v->op, VT_MATTR_VALUE)->literal;
-  return literal->splat || vt_type_elements(literal->type) == 1;
-}
-
-bool vt_kplan_is_zero(const vt_mvalue *v) {
-  if (v->op && v->op->code == VT_MOP_BROADCAST) v = v->op->operands[0];
-  if (!v->op || v->op->code != VT_MOP_CONSTANT || !is_splat(v)) return false;
-  const vt_literal *literal = vt_mop_attr(v->op, VT_MATTR_VALUE)->literal;
-  const char *bytes = literal->data;
-  for (size_t i = 0; i < vt_dtype_bytes(literal->type.dtype); i++)
-    if (bytes[i]) return false;
-  return true;
-}
-
-bool vt_kplan_unit_cast(vt_mtype from, vt_mtype to, int32_t *map) {
-  int32_t i = 0;
-  for (int32_t d = 0; d < to.rank; d++) {
-    map[d] = -1;
-    while (i < from.rank && from.dims[i] == 1 && to.dims[d] != 1) i++;
-    if (to.dims[d] == 1) continue;
-    if (i == from.rank || from.dims[i] != to.dims[d]) return false;
-    map[d] = i++;
-  }
-  for (; i < from.rank; i++)
-    if (from.dims[i] != 1) return false;
-  return true;
 }
 
 // ---- references ---------------------------------------------------------------------------------
@@ -313,7 +201,7 @@ static bool is_native(const planner *n, const vt_mop *op) {
   if (!has_types(op)) return false;
   switch (op->code) {
   case VT_MOP_CONSTANT:
-    return is_splat(&op->results[0]);
+    return vt_kplan_is_splat(&op->results[0]);
   case VT_MOP_BROADCAST:
   case VT_MOP_CONCATENATE:
     return true;
@@ -394,6 +282,12 @@ static int64_t size_at(vt_mtype type, int32_t d) {
   return d < 0 ? 1 : type.dims[d];
 }
 
+// Numbers of bf16 that are widened for a product stay what they are.
+static const vt_mvalue *narrowest(const vt_mvalue *v) {
+  bool wider = v->op && v->op->code == VT_MOP_EXTF && v->op->operands[0]->type.dtype == VT_BF16;
+  return wider && is_vector(v->op->operands[0]) ? v->op->operands[0] : v;
+}
+
 // The element types of a product, before it is known where its operands lie.
 static bool plan_product(planner *n, const vt_mop *op, vt_kproduct *q) {
   vt_mtype a = op->operands[0]->type, b = op->operands[1]->type, to = op->results[0].type;
@@ -415,9 +309,11 @@ static bool plan_product(planner *n, const vt_mop *op, vt_kproduct *q) {
                 vt_mop_i64(op, VT_MATTR_PRECISION, 0) != VT_MWORD_FP32;
   bool both = a.dtype == VT_BF16 && b.dtype == VT_BF16;
   bool bf16 = (both || rounds) && vt_host_fast_bf16() && (q->k % 2 == 0 || q->k > ODD_K);
+  q->tiled = bf16 && vt_host_has_amx();
   for (int i = 0; i < 2; i++) {
-    q->sides[i].dtype = bf16 ? VT_BF16 : VT_F32;
-    q->sides[i].rounds = rounds && !bf16 && op->operands[i]->type.dtype == VT_F32;
+    const vt_mvalue *v = q->operands[i] = narrowest(op->operands[i]);
+    q->sides[i].dtype = q->tiled ? v->type.dtype : bf16 ? VT_BF16 : VT_F32;
+    q->sides[i].rounds = rounds && !bf16 && v->type.dtype == VT_F32;
   }
   q->row = q->n;
   q->adds = !vt_kplan_is_zero(op->operands[2]);
@@ -439,10 +335,40 @@ static bool lay_out(vt_mtype type, int32_t batch, int32_t row, int32_t column,
   return s->rows == 1 || s->columns == 1;
 }
 
+// The dimension of the array that dimension `d` of the value is, which is a whole block of it.
+static int32_t dim_in_array(const vt_mvalue *v, int32_t d) {
+  int32_t map[VT_MOSAIC_RANK];
+  for (; d >= 0 && is_cast(v->op); v = v->op->operands[0]) {
+    if (!vt_kplan_unit_cast(v->op->operands[0]->type, v->type, map)) return -2;
+    d = map[d];
+  }
+  return d;
+}
+
+// Whether the side is a whole block of an operand's window; then also where it lies there.
+static void find_window(const planner *n, const vt_mvalue *v, int32_t batch, int32_t row,
+                        int32_t column, vt_kside *s) {
+  const vt_mosaic *k = n->p->kernel;
+  const vt_mvalue *root = v;
+  while (root->op && is_cast(root->op)) root = root->op->operands[0];
+  if (!root->op || !is_load(root->op) || of(n, root)->home != VT_KHOME_LEAF || batch >= 0) return;
+  const vt_mvalue *ref = root->op->operands[0];
+  int64_t at, window = of(n, ref)->array - (int64_t)k->prefetch_count;
+  if (ref->op || window < 0 || window >= k->input_count || k->windows[window].whole ||
+      !vt_mtype_same_dims(ref->type, root->type) || vt_mop_attr(root->op, VT_MATTR_STRIDES))
+    return;
+  for (int32_t d = 0; d < ref->type.rank; d++)
+    if (!vt_kplan_constant(root->op->operands[1 + d], &at) || at) return;
+  s->window_dims[0] = dim_in_array(v, row);
+  s->window_dims[1] = dim_in_array(v, column);
+  if (s->window_dims[0] == -2 || s->window_dims[1] == -2) return;
+  s->window = (int32_t)window;
+}
+
 // The product's operands, once their homes are known.
 static void plan_sides(planner *n, const vt_mop *op, vt_kproduct *q) {
   for (int i = 0; i < 2; i++) {
-    const vt_mvalue *v = op->operands[i];
+    const vt_mvalue *v = q->operands[i];
     vt_kside *s = &q->sides[i];
     int32_t dims[3];
     int64_t strides[VT_MOSAIC_RANK];
@@ -451,7 +377,9 @@ static void plan_sides(planner *n, const vt_mop *op, vt_kproduct *q) {
                  !s->rounds && resolves(n, v, strides);
     int32_t row = i ? dims[2] : dims[1], column = i ? dims[1] : dims[2];
     s->moved = !there || !lay_out(v->type, dims[0], row, column, strides, s);
+    s->window = -1;
     if (!s->moved) s->dtype = v->type.dtype;
+    if (!s->moved && q->tiled) find_window(n, v, dims[0], row, column, s);
     if (!s->moved) continue;
     vt_kdense(v->type, strides);
     s->bytes = vt_mtype_elements(v->type) * (int64_t)vt_dtype_bytes(s->dtype);
@@ -516,6 +444,14 @@ static void see_product(planner *n, const vt_mop *op) {
   n->p->products_of[op->number] = (int32_t)n->p->product_count++;
 }
 
+// The same vector again and again, whole registers of it (jnp.tile): read where it is.
+static bool is_tiling(const vt_mop *op) {
+  if (op->code != VT_MOP_CONCATENATE) return false;
+  for (uint32_t i = 1; i < op->operand_count; i++)
+    if (op->operands[i] != op->operands[0]) return false;
+  return op->operands[0]->type.dims[vt_mop_i64(op, VT_MATTR_DIMENSION, 0)] % VT_KLANES_MOST == 0;
+}
+
 // What the op needs of its operands.
 static void see_needs(planner *n, const vt_mop *op) {
   if (!is_live(n, op)) return;
@@ -527,14 +463,17 @@ static void see_needs(planner *n, const vt_mop *op) {
     if (!is_vector(v)) continue;
     if (!native || (is_store(op) && i > 0)) s->wants_dense = true; // a mask
     if (op->block_count || is_end(op)) s->wants_memory = true;
+    if (is_tiling(op)) s->wants_memory = true;
     if (op->code == VT_MOP_BROADCAST &&
         vt_mtype_elements(v->type) != vt_mtype_elements(op->results[0].type))
       s->wants_memory = true;
     if (is_cast(op) && native && !vt_kplan_unit_cast(v->type, op->results[0].type, map))
       s->wants_dense = true;
     if (op->code == VT_MOP_MATMUL && native && i < 2) {
-      const vt_kside *side = &vt_kplan_product(n->p, op)->sides[i];
-      if (side->dtype == v->type.dtype && !side->rounds) s->wants_memory = true;
+      const vt_kproduct *q = vt_kplan_product(n->p, op);
+      const vt_kside *side = &q->sides[i];
+      if (side->dtype == q->operands[i]->type.dtype && !side->rounds)
+        of(n, q->operands[i])->wants_memory = true;
     }
   }
 }
@@ -634,7 +573,11 @@ static void choose_home(planner *n, const vt_mop *op) {
   switch (op->code) {
   case VT_MOP_MATMUL:
   case VT_MOP_MULTI_REDUCTION:
+    return;
   case VT_MOP_CONCATENATE:
+    if (!is_tiling(op)) return;
+    s->free = s->depth <= MOST_FREE && operands_free(n, op);
+    if (!deep && !wanted) s->home = VT_KHOME_INLINE;
     return;
   case VT_MOP_CONSTANT:
   case VT_MOP_IOTA:
@@ -692,6 +635,30 @@ static void see_sum(planner *n, const vt_mop *op) {
   }
 }
 
+// ---- reductions of what is made for them --------------------------------------------------------
+
+// A vector with memory whose first use is a reduction right after it: one loop makes and reduces
+// it.
+static void see_reduction(planner *n, const vt_mop *op) {
+  vt_kvalue *s = op->result_count == 1 ? of(n, &op->results[0]) : NULL;
+  if (!is_live(n, op) || !s || s->home != VT_KHOME_MEMORY || !s->native || s->loads ||
+      op->code == VT_MOP_MATMUL || op->code == VT_MOP_MULTI_REDUCTION ||
+      op->code == VT_MOP_CONCATENATE || op->block_count)
+    return;
+  const vt_mop *next = op->next;
+  for (; next; next = next->next) {
+    if (!is_live(n, next)) continue;
+    if (next->result_count != 1 || next->block_count) return;
+    const vt_kvalue *r = of(n, &next->results[0]);
+    if (is_vector(&next->results[0]) && (r->home == VT_KHOME_MEMORY || r->home == VT_KHOME_SUM))
+      break;
+  }
+  if (!next || next->code != VT_MOP_MULTI_REDUCTION || next->operands[0] != &op->results[0] ||
+      !of(n, &next->results[0])->native)
+    return;
+  s->reduction = next;
+}
+
 // ---- lifetimes ----------------------------------------------------------------------------------
 
 static bool is_loop(const vt_mop *op) {
@@ -715,82 +682,21 @@ static bool passes_on(const planner *n, const vt_mop *op) {
 static void see_lasts(planner *n, const vt_mop *op) {
   if (!is_live(n, op)) return;
   for (uint32_t b = op->block_count; b-- > 0;) visit_back(n, op->blocks[b], see_lasts);
-  uint32_t at = passes_on(n, op) ? of(n, &op->results[0])->last : op->number;
+  const vt_mop *reduction = op->result_count == 1 ? of(n, &op->results[0])->reduction : NULL;
+  uint32_t at = passes_on(n, op) ? of(n, &op->results[0])->last
+                : reduction      ? reduction->number
+                                 : op->number;
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_kvalue *s = of(n, op->operands[i]);
     uint32_t last = extended(op, op->operands[i]->block, at);
     if (last > s->last) s->last = last;
   }
-}
-
-static void add_range(planner *n, uint32_t first, uint32_t last, int64_t bytes, int64_t *at) {
-  if (n->range_count == n->range_capacity) {
-    uint32_t capacity = n->range_capacity ? 2 * n->range_capacity : 64;
-    range *grown = VT_NEW_ARRAY(n->p->arena, range, capacity);
-    if (n->range_count) memcpy(grown, n->ranges, n->range_count * sizeof *grown);
-    n->ranges = grown;
-    n->range_capacity = capacity;
+  const vt_kproduct *q = op->code == VT_MOP_MATMUL ? vt_kplan_product(n->p, op) : NULL;
+  for (int i = 0; q && i < 2; i++) {
+    vt_kvalue *s = of(n, q->operands[i]);
+    uint32_t last = extended(op, q->operands[i]->block, at);
+    if (last > s->last) s->last = last;
   }
-  n->ranges[n->range_count++] =
-      (range){first, last > first ? last : first, (bytes + PAD + 63) / 64 * 64, at};
-}
-
-static void add_value(planner *n, const vt_mvalue *v, uint32_t first, uint32_t last) {
-  vt_kvalue *s = of(n, v);
-  s->bytes = vt_mtype_bytes(v->type);
-  s->first = first;
-  add_range(n, first, last > s->last ? last : s->last, s->bytes, &s->at);
-}
-
-static void see_memory(planner *n, const vt_mop *op) {
-  if (!is_live(n, op)) return;
-  int32_t number = n->p->products_of[op->number];
-  bool later = op->result_count && of(n, &op->results[0])->home == VT_KHOME_SUM;
-  for (int i = 0; number >= 0 && !later && i < 2; i++) {
-    vt_kside *side = &n->p->products[number].sides[i];
-    if (side->moved) add_range(n, op->number, op->number, side->bytes, &side->at);
-  }
-  if (is_store(op)) // for the block that does not lie inside
-    add_range(n, op->number, op->number, vt_mtype_bytes(op->operands[0]->type),
-              &n->p->temps[op->number]);
-  for (uint32_t i = 0; i < op->result_count; i++) {
-    const vt_mvalue *v = &op->results[i];
-    const vt_kvalue *s = of(n, v);
-    if (is_vector(v) && (s->home == VT_KHOME_MEMORY || (s->home == VT_KHOME_LEAF && s->dynamic)))
-      add_value(n, v, op->number, op->end);
-  }
-  for (uint32_t b = 0; b < op->block_count; b++)
-    for (uint32_t i = 0; i < op->blocks[b]->arg_count; i++)
-      if (is_vector(&op->blocks[b]->args[i]))
-        add_value(n, &op->blocks[b]->args[i], op->number, op->end);
-}
-
-static int by_first(const void *a, const void *b) {
-  const range *x = a, *y = b;
-  return x->first != y->first ? (x->first < y->first ? -1 : 1)
-                              : (x->bytes < y->bytes) - (x->bytes > y->bytes);
-}
-
-// First fit among the ranges that live at the same time.
-static void place_ranges(planner *n) {
-  if (n->range_count) qsort(n->ranges, n->range_count, sizeof *n->ranges, by_first);
-  int64_t most = n->base;
-  for (uint32_t i = 0; i < n->range_count; i++) {
-    range *r = &n->ranges[i];
-    int64_t at = n->base;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (uint32_t j = 0; j < i; j++) {
-        const range *o = &n->ranges[j];
-        if (o->last < r->first || *o->at >= at + r->bytes || *o->at + o->bytes <= at) continue;
-        at = *o->at + o->bytes;
-        moved = true;
-      }
-    }
-    *r->at = at;
-    if (at + r->bytes > most) most = at + r->bytes;
-  }
-  n->p->memory_bytes = most;
 }
 
 // ---- reads in place -----------------------------------------------------------------------------
@@ -848,9 +754,11 @@ static bool keeps_places(const planner *n, const vt_mvalue *v, const vt_mvalue *
   if (!is_vector(v) || s->home == VT_KHOME_MEMORY || s->free) return true;
   if (s->home == VT_KHOME_LEAF) return true; // another load
   if (s->home == VT_KHOME_SUM && v->op->code == VT_MOP_MATMUL) return !reaches(n, v, load);
-  if (!v->op || v->op->code == VT_MOP_BROADCAST || v->op->code == VT_MOP_EXTRACT_SLICE)
-    return false;
-  if (is_cast(v->op) && !vt_kplan_unit_cast(v->op->operands[0]->type, v->type, map)) return false;
+  if (!v->op || v->op->code == VT_MOP_BROADCAST || v->op->code == VT_MOP_EXTRACT_SLICE ||
+      v->op->code == VT_MOP_CONCATENATE)
+    return v->op && !reaches(n, v, load);
+  if (is_cast(v->op) && !vt_kplan_unit_cast(v->op->operands[0]->type, v->type, map))
+    return !reaches(n, v, load);
   for (uint32_t i = 0; i < v->op->operand_count; i++)
     if (!keeps_places(n, v->op->operands[i], load)) return false;
   return true;
@@ -923,6 +831,38 @@ static void see_sides(planner *n, const vt_mop *op) {
              in_place(n, op, addend->op);
 }
 
+// ---- for kernel_strips.c and kernel_memory.c ----------------------------------------------------
+
+bool vt_kplan_is_live(const vt_kplan *p, const vt_mop *op) {
+  return has_effect(op) || vt_kvalue_of(p, &op->results[0])->live;
+}
+bool vt_kplan_is_load(const vt_mop *op) {
+  return is_load(op);
+}
+bool vt_kplan_is_store(const vt_mop *op) {
+  return is_store(op);
+}
+bool vt_kplan_is_cast(const vt_mop *op) {
+  return is_cast(op);
+}
+bool vt_kplan_keeps_places(const vt_kplan *p, const vt_mvalue *v, const vt_mvalue *u) {
+  planner n = {.p = (vt_kplan *)(uintptr_t)p};
+  return keeps_places(&n, v, u);
+}
+bool vt_kplan_same_scalar(const vt_mvalue *a, const vt_mvalue *b) {
+  return same_scalar(a, b);
+}
+int32_t vt_kplan_free_dim(const vt_mop *op, int side) {
+  int32_t dims[3];
+  return side_dims(op, side, dims) ? dims[1] : -1;
+}
+bool vt_kplan_block_inside(const vt_kplan *p, const vt_mop *op) {
+  planner n = {.p = (vt_kplan *)(uintptr_t)p};
+  bool store = is_store(op);
+  return block_inside(&n, op, op->operands[store], op->operands + 1 + store,
+                      store ? op->operands[0]->type : op->results[0].type);
+}
+
 // Values of a loop that move to another place in the next turn would be overwritten.
 static void see_turns(planner *n, const vt_mop *op) {
   if (!is_end(op) || !op->block->owner || !is_loop(op->block->owner)) return;
@@ -939,8 +879,6 @@ static void plan_func(planner *n, const vt_mfunc *func) {
   const vt_mosaic *k = n->p->kernel;
   writes w = {0};
   n->func = func;
-  n->range_count = 0;
-  n->base = n->p->memory_bytes;
   for (uint32_t i = k->grid_rank; i < func->block->arg_count; i++)
     if (func->block->args[i].type.kind == VT_MREF)
       root_ref(n, &func->block->args[i], (int32_t)(i - k->grid_rank));
@@ -950,6 +888,7 @@ static void plan_func(planner *n, const vt_mfunc *func) {
   visit(n, func->block, see_sum);
   visit(n, func->block, see_needs);
   visit(n, func->block, choose_home);
+  visit(n, func->block, see_reduction);
   visit_back(n, func->block, see_lasts);
   find_writes(n, func->block, &w);
   w.ops = VT_NEW_ARRAY(n->p->arena, const vt_mop *, w.count + 1);
@@ -958,8 +897,6 @@ static void plan_func(planner *n, const vt_mfunc *func) {
   visit_clobbered(n, func->block, &w);
   visit(n, func->block, see_sides);
   visit(n, func->block, see_turns);
-  visit(n, func->block, see_memory);
-  place_ranges(n);
 }
 
 bool vt_kplan_make(vt_kplan *p) {
@@ -970,9 +907,12 @@ bool vt_kplan_make(vt_kplan *p) {
   p->temps = VT_NEW_ARRAY(p->arena, int64_t, k->op_count + 1);
   p->native_stores = VT_NEW_ARRAY(p->arena, bool, k->op_count + 1);
   p->products = VT_NEW_ARRAY(p->arena, vt_kproduct, k->op_count + 1);
-  for (uint32_t i = 0; i < k->op_count; i++) p->products_of[i] = -1;
+  p->strip_of = VT_NEW_ARRAY(p->arena, int32_t, k->op_count + 1);
+  p->strips = VT_NEW_ARRAY(p->arena, vt_kstrip, k->op_count + 1);
+  for (uint32_t i = 0; i < k->op_count; i++) p->products_of[i] = p->strip_of[i] = -1;
   for (uint32_t i = 0; i < k->func_count && !n.refused; i++) plan_func(&n, &k->funcs[i]);
   if (n.refused) return false;
   vt_kplan_grid(p);
+  for (uint32_t i = 0; i < k->func_count; i++) vt_kplan_place(p, &k->funcs[i]);
   return true;
 }

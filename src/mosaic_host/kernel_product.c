@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// kernel_product.c - matrix products of kernels that are not kernel_dot.c's: those of f32 on AVX2
-// by src/host/panels.c, the others oneDNN's. Where the threads run other points of the grid a
-// product has one thread, else those of panels.c share it. The order of sums depends on the sizes
-// alone.
+// kernel_product.c - matrix products of kernels: those that are not kernel_tiles.c's or
+// kernel_dot.c's by src/host/panels.c, of f32 on AVX2, and by oneDNN. Where the threads run other
+// points of the grid a product has one thread, else those of panels.c share it. The order of sums
+// depends on the sizes alone.
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +122,9 @@ enum { LHS, RHS, OUT, PAD, ARGS };
 
 typedef struct call {
   const vt_kproduct *product;
+  void *pad;        // of a tiled product its own: right sides of several are laid out at a time
+  const void *laid; // the block of an operand that the right side in it is, and its strides
+  int64_t laid_rows, laid_columns;
   const primitive *p;
   dnnl_exec_arg_t args[ARGS];
 } call;
@@ -161,7 +164,7 @@ static bool open_call(const vt_kproduct *q, void *pad, call *c) {
 
 vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **out_state) {
   state *s = calloc(1, sizeof *s + count * sizeof(call));
-  int64_t pad = 0;
+  int64_t pad = 0, own = 0;
   if (!s) return vt_error_no_memory();
   *out_state = s;
   s->count = count;
@@ -169,9 +172,20 @@ vt_status vt_kproducts_open(const vt_kproduct *products, uint32_t count, void **
     const primitive *p = products[i].primitive;
     int64_t bytes = p ? p->pad_bytes : products[i].own ? vt_kdot_pad_bytes(&products[i]) : 0;
     if (bytes > pad) pad = bytes;
+    if (products[i].tiled) own += align(vt_ktiles_pad_bytes(&products[i]));
   }
-  if (pad && !(s->pad = vt_host_alloc(pad))) return vt_error_no_memory();
-  if (count && dnnl_stream_create(&s->stream, vt_dnnl_engine(), dnnl_stream_default_flags))
+  pad = align(pad);
+  if (pad + own && !(s->pad = vt_host_alloc(pad + own))) return vt_error_no_memory();
+  char *next = own ? (char *)s->pad + pad : NULL;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!products[i].tiled) continue;
+    s->calls[i].pad = next;
+    next += align(vt_ktiles_pad_bytes(&products[i]));
+  }
+  bool calls = false;
+  for (uint32_t i = 0; i < count; i++)
+    calls = calls || (products[i].primitive && !((primitive *)products[i].primitive)->paneled);
+  if (calls && dnnl_stream_create(&s->stream, vt_dnnl_engine(), dnnl_stream_default_flags))
     return vt_error_no_memory();
   for (uint32_t i = 0; i < count; i++)
     if (!open_call(&products[i], s->pad, &s->calls[i])) return vt_error_no_memory();
@@ -191,6 +205,11 @@ int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const vo
   state *s = m->products;
   call *c = &s->calls[number];
   const primitive *p = c->p;
+  if (c->product->tiled) {
+    vt_kproduct here = vt_ktiles_at(m, c->product);
+    vt_ktiles_run(&here, a, b, out, c->pad);
+    return 0;
+  }
   if (c->product->own) {
     vt_kdot_run(c->product, a, b, out, s->pad);
     return 0;
@@ -210,4 +229,28 @@ int32_t vt_kproduct_run(vt_mmachine *m, uint32_t number, const void *a, const vo
   m->failed =
       vt_error(VT_INTERNAL, "kernel %s: oneDNN reports status %d", m->kernel->name, (int)result);
   return 1;
+}
+
+// Blocks of operands stay what they are during the call.
+int32_t vt_kproduct_lay(vt_mmachine *m, uint32_t number, const void *b) {
+  call *c = &((state *)m->products)->calls[number];
+  vt_kproduct here = vt_ktiles_at(m, c->product);
+  const vt_kside *s = &here.sides[1];
+  const vt_mwindow_state *w = s->window >= 0 ? &m->windows[s->window] : NULL;
+  bool in_place = w && w->outside.read_only && w->block_memory != b;
+  if (in_place && c->laid == b && c->laid_rows == s->rows && c->laid_columns == s->columns)
+    return 0;
+  vt_ktiles_lay(&here, b, c->pad);
+  c->laid = in_place ? b : NULL;
+  c->laid_rows = s->rows;
+  c->laid_columns = s->columns;
+  return 0;
+}
+
+int32_t vt_kproduct_rows(vt_mmachine *m, uint32_t number, const void *a, int64_t row, int64_t rows,
+                         void *out) {
+  const call *c = &((state *)m->products)->calls[number];
+  vt_kproduct here = vt_ktiles_at(m, c->product);
+  vt_ktiles_rows(&here, a, row, rows, out, c->pad);
+  return 0;
 }

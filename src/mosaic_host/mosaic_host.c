@@ -40,7 +40,7 @@ static void put_key(const void *user, const vt_target *target, vt_text *out) {
                  s->kernel->plan.exact_dots, target->lanes, target->fma);
   for (uint32_t i = 0; i < s->kernel->plan.product_count; i++) {
     const vt_kproduct *q = &s->kernel->plan.products[i];
-    vt_text_printf(out, " %d%d%d", q->own, q->paneled, q->sides[0].dtype == VT_BF16);
+    vt_text_printf(out, " %d%d%d%d", q->tiled, q->own, q->paneled, q->sides[0].dtype == VT_BF16);
   }
 }
 
@@ -56,15 +56,22 @@ static vt_status open_products(const vt_mcode *code, void **out_state) {
   return vt_kproducts_open(k->plan.products, k->plan.product_count, out_state);
 }
 
-// Threads take the next share when they are done with one. A single share is not the work of a
-// team: its products may have one then, with threads that stay.
-static void spread(int32_t count, void (*task)(void *user, int32_t i), void *user) {
+// Threads take the next shares when they are done with theirs: some at a time, as neighbours often
+// read the same operands. A single share is not the work of a team: its products may have one then,
+// with threads that stay.
+static void spread(int32_t count, void (*task)(void *user, int32_t i, int32_t thread), void *user) {
   if (count == 1) {
-    task(user, 0);
+    task(user, 0, 0);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int32_t i = 0; i < count; i++) task(user, i);
+  int chunk = count / (4 * omp_get_max_threads());
+  if (chunk < 1) chunk = 1;
+#pragma omp parallel for schedule(dynamic, chunk)
+  for (int32_t i = 0; i < count; i++) task(user, i, omp_get_thread_num());
+}
+
+static int32_t threads(void) {
+  return omp_get_max_threads();
 }
 
 // ---- is it worth it -----------------------------------------------------------------------------
@@ -100,7 +107,8 @@ static double work_of(const vt_mosaic *k) {
 static bool make_products(kernel *k) {
   bool good = true;
   for (uint32_t i = 0; i < k->plan.product_count; i++)
-    good = good && (k->plan.products[i].own || vt_kproduct_make(&k->plan.products[i]));
+    good = good && (k->plan.products[i].tiled || k->plan.products[i].own ||
+                    vt_kproduct_make(&k->plan.products[i]));
   return good;
 }
 
@@ -139,12 +147,18 @@ static vt_status make_kernel(void *user, vt_mosaic *m) {
   k->code = (vt_mcode){.funcs = k->funcs,
                        .memory_bytes = k->plan.memory_bytes,
                        .free_dims = k->plan.free_dims,
+                       .asks = k->plan.asks,
                        .kept_inputs = k->plan.kept_inputs,
+                       .strided_inputs = k->plan.strided_inputs,
+                       .filled = k->plan.filled,
                        .last_results = k->plan.last_results,
                        .product = vt_kproduct_run,
+                       .product_lay = vt_kproduct_lay,
+                       .product_rows = vt_kproduct_rows,
                        .open = open_products,
                        .close = vt_kproducts_close,
                        .spread = spread,
+                       .threads = threads,
                        .alloc = vt_host_alloc,
                        .release = vt_host_free};
   m->code = &k->code;

@@ -632,3 +632,102 @@ def test_version_says_how_new_the_runtime_is():
     """JAX before 0.8 reads the last line's only parentheses, and without them writes kernels for the oldest runtime."""
     (seconds,) = re.findall(r"\((.*?)\)", jax.devices()[0].client.platform_version.split("\n")[-1])
     assert datetime.date.fromtimestamp(int(seconds)) > datetime.date(2025, 8, 14)
+
+
+def softmax_kernel(q, k, v, o, m, l, acc):
+    @pl.when(pl.program_id(1) == 0)
+    def _():
+        m[...] = jnp.full_like(m, -1e30)
+        l[...] = jnp.zeros_like(l)
+        acc[...] = jnp.zeros_like(acc)
+
+    scores = jax.lax.dot_general(q[...], k[...], (((1,), (1,)), ((), ())), preferred_element_type=F32)
+    keys = jax.lax.broadcasted_iota(I32, scores.shape, 1)
+    scores = jnp.where(keys < 200, scores, -1e30)
+    highest = jnp.maximum(m[...], scores.max(axis=1)[:, None])
+    weights = jnp.exp(scores - jnp.tile(highest, (1, scores.shape[1] // 128)))
+    scale = jnp.exp(m[...] - highest)
+    l[...] = scale * l[...] + weights.sum(axis=1)[:, None]
+    m[...] = highest
+    acc[...] = scale[:, :1] * acc[...] + jnp.dot(weights.astype(v.dtype), v[...], preferred_element_type=F32)
+
+    @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
+    def _():
+        o[...] = (acc[...] / l[:, :1]).astype(o.dtype)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("rows", [24, 40, 256])
+def test_rows_in_turns_are_all_rows_at_once(rows, dtype, monkeypatch):
+    q, k, v = (numbers(n, 128, dtype=dtype, seed=i) / 16 for i, n in enumerate((2 * rows, 512, 512)))
+
+    def attend(q, k, v):
+        return pl.pallas_call(
+            softmax_kernel, shaped(q.shape, dtype), grid=(2, 2),
+            in_specs=[pl.BlockSpec((rows, 128), lambda i, j: (i, 0))] + [pl.BlockSpec((256, 128), lambda i, j: (j, 0))] * 2,
+            out_specs=pl.BlockSpec((rows, 128), lambda i, j: (i, 0)),
+            scratch_shapes=[pltpu.VMEM((rows, 128), F32)] * 3)(q, k, v)
+
+    got = {}
+    for how in ("code", "evaluator"):
+        monkeypatch.setenv("VTPU_PALLAS", how)
+        got[how] = np.asarray(jax.jit(lambda *a: attend(*a))(q, k, v).astype(F32))
+    np.testing.assert_allclose(got["code"], got["evaluator"], atol=2e-3)
+
+
+def test_rows_of_a_product_with_what_a_store_has_changed(monkeypatch):
+    """The right side of the second product is read before any row of it is written anew, the third after all are."""
+    def kernel(x, o, s):
+        s[...] = x[...] * 2
+        first = jnp.dot(x[...], s[...], preferred_element_type=F32)
+        s[...] = first * 0.01
+        o[...] = jnp.dot(first, s[...], preferred_element_type=F32) + s[...]
+
+    x = numbers(128, 128)
+    got = {}
+    for how in ("code", "evaluator"):
+        monkeypatch.setenv("VTPU_PALLAS", how)
+        call = pl.pallas_call(kernel, shaped(x.shape), scratch_shapes=[pltpu.VMEM(x.shape, F32)])
+        got[how] = np.asarray(jax.jit(lambda x: call(x))(x))
+    np.testing.assert_allclose(got["code"], got["evaluator"], rtol=2e-2, atol=2e-2 * np.abs(got["evaluator"]).max())
+
+
+def test_blocks_that_a_table_names(monkeypatch):
+    """Two points may add to one block, and what no point makes is zero."""
+    monkeypatch.setenv("VTPU_PALLAS", "code")
+    to = jnp.asarray([2, 2, 0, 5, 5, 5, 3, 6], I32)
+    x, y = numbers(8 * 64, 128, dtype=BF16), numbers(128, 128, dtype=BF16, seed=1)
+
+    def kernel(to, x, y, o):
+        i = pl.program_id(0)
+        again = (i > 0) & (to[jnp.maximum(i - 1, 0)] == to[i])
+        o[...] = jnp.where(again, o[...], 0) + jnp.dot(x[...], y[...], preferred_element_type=F32)
+
+    call = pl.pallas_call(kernel, shaped((8 * 64, 128)), grid_spec=pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1, grid=(8,),
+        in_specs=[pl.BlockSpec((64, 128), lambda i, to: (i, 0)), pl.BlockSpec((128, 128), lambda i, to: (0, 0))],
+        out_specs=pl.BlockSpec((64, 128), lambda i, to: (to[i], 0))))
+    run = jax.jit(call)
+    products = np.asarray(jnp.dot(x.astype(F32), y.astype(F32))).reshape(8, 64, 128)
+    want = np.zeros((8, 64, 128), np.float32)
+    for i, block in enumerate(np.asarray(to)):
+        want[block] += products[i]
+    got = np.asarray(run(to, x, y))
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-2, atol=0.5)
+    assert not got.reshape(want.shape)[[1, 4, 7]].any()
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(run(to, x, y)), got)
+    back = jnp.asarray([2, 0, 2, 0, 1, 1, 2, 0], I32)  # blocks are left and come back: points in their order
+    np.testing.assert_array_equal(np.asarray(run(back, x, y)), np.asarray(run(back, x, y)))
+
+
+def test_operands_read_where_they_lie():
+    """Blocks narrower than their arrays, whole ones and ones that reach over the end."""
+    x, y = numbers(192, 256), numbers(256, 320, seed=1)
+    got = jax.jit(lambda x, y: pl.pallas_call(
+        lambda x, y, o: o.__setitem__(..., jnp.dot(x[...], y[...], preferred_element_type=F32)),
+        shaped((192, 320)), grid=(3, 3),
+        in_specs=[pl.BlockSpec((64, 256), lambda i, j: (i, 0)), pl.BlockSpec((256, 128), lambda i, j: (0, j))],
+        out_specs=pl.BlockSpec((64, 128), lambda i, j: (i, j)))(x, y))(x, y)
+    want = np.asarray(x.astype(BF16).astype(F32)) @ np.asarray(y.astype(BF16).astype(F32))
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-3, atol=1e-2)
