@@ -270,6 +270,8 @@ vt_value *vt_emit_reduce_along(vt_parter *p, vt_value *a, const vt_func *reducer
 
 // The op of a plain reducer (x, y) -> op(x, y); VT_OP_INVALID for any other.
 vt_opcode vt_plain_reducer(const vt_func *func);
+// A constant scalar whose bytes are all zero.
+bool vt_is_zero_scalar(const vt_value *value);
 // What changes nothing in a reduction: `initial` itself where it may count many times. NULL: not
 // known (reduce.c).
 vt_value *vt_neutral_of(vt_parter *p, const vt_func *reducer, vt_value *initial);

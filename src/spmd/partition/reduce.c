@@ -18,15 +18,21 @@ static bool is_idempotent(vt_opcode code) {
   return code == VT_OP_MAXIMUM || code == VT_OP_MINIMUM || code == VT_OP_AND || code == VT_OP_OR;
 }
 
+static bool is_sum(vt_opcode code) {
+  return code == VT_OP_ADD || code == VT_OP_XOR;
+}
+
+bool vt_is_zero_scalar(const vt_value *v) {
+  static const char zeros[16];
+  bool constant = v->op && v->op->code == VT_OP_CONSTANT;
+  const vt_literal *known = constant ? vt_attr_literal(v->op, VT_ATTR_VALUE) : NULL;
+  return known && !v->type.rank && !memcmp(known->data, zeros, vt_dtype_bytes(v->type.dtype));
+}
+
 vt_value *vt_neutral_of(vt_parter *p, const vt_func *reducer, vt_value *initial) {
   vt_opcode code = vt_plain_reducer(reducer);
-  static const char zeros[16];
-  bool sums = code == VT_OP_ADD || code == VT_OP_XOR;
-  bool constant = initial->op && initial->op->code == VT_OP_CONSTANT;
-  const vt_literal *known = constant ? vt_attr_literal(initial->op, VT_ATTR_VALUE) : NULL;
-  if (is_idempotent(code)) return initial;
-  if (sums && known && !memcmp(known->data, zeros, vt_dtype_bytes(initial->type.dtype)))
-    return initial;
+  bool sums = is_sum(code);
+  if (is_idempotent(code) || (sums && vt_is_zero_scalar(initial))) return initial;
   if (sums) return vt_emit_nothing(p, initial->type.dtype);
   if (code != VT_OP_MULTIPLY) return NULL;
   return vt_emit1(p, VT_OP_CONVERT, initial->type, vt_emit_s32(p, 1));
@@ -83,6 +89,42 @@ static bool is_cut_along(const vt_assign *a, uint32_t mask) {
   return false;
 }
 
+static bool chooses(vt_opcode code) {
+  switch (code) {
+  case VT_OP_COMPARE:
+  case VT_OP_SELECT:
+  case VT_OP_MAXIMUM:
+  case VT_OP_MINIMUM:
+  case VT_OP_AND:
+  case VT_OP_OR:
+  case VT_OP_NOT:
+  case VT_OP_CONSTANT:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// Whether result `i` of a reducer is the same however often its initial value is counted: the
+// reducer chooses among what it is given, or adds and starts from zero.
+static bool starts_from_nothing(const vt_func *reducer, uint32_t i, const vt_value *initial) {
+  const vt_op *op = reducer->returns[i]->op;
+  bool all = true;
+  for (const vt_op *each = reducer->first; each; each = each->next) all &= chooses(each->code);
+  if (!op || all) return true;
+  if (op->operand_count != 2 || op->operands[0]->op || op->operands[1]->op ||
+      op->operands[0] == op->operands[1])
+    return false;
+  return is_idempotent(op->code) || (is_sum(op->code) && vt_is_zero_scalar(initial));
+}
+
+static bool all_start_from_nothing(const vt_op *op) {
+  bool all = true;
+  for (uint32_t i = 0; i < op->result_count; i++)
+    all &= starts_from_nothing(op->regions[0], i, op->operands[op->result_count + i]);
+  return all;
+}
+
 // Several arrays are reduced together from values that change nothing, as searches for a maximum
 // and its place are.
 static void reduce_local(vt_parter *p, const vt_op *op, const vt_assign *at, uint32_t mask,
@@ -126,6 +168,8 @@ vt_status vt_partition_reduce(vt_parter *p, const vt_op *op) {
     neutral = vt_neutral_of(p, op->regions[0], initial.local);
     if (!neutral) return vt_partition_whole(p, op);
   }
+  if (op->result_count > 1 && is_cut_along(at, mask) && !all_start_from_nothing(op))
+    return vt_partition_whole(p, op);
   reduce_local(p, op, at, mask, neutral);
   return VT_OK;
 }

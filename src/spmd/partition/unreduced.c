@@ -406,13 +406,6 @@ static uint32_t terms_of_operand(vt_parter *p, const vt_op *op, uint32_t i, cons
   return common(t, &has);
 }
 
-static bool is_zero(const vt_value *v) {
-  static const char zeros[16];
-  const vt_literal *known =
-      v->op && v->op->code == VT_OP_CONSTANT ? vt_attr_literal(v->op, VT_ATTR_VALUE) : NULL;
-  return known && !v->type.rank && !memcmp(known->data, zeros, vt_dtype_bytes(v->type.dtype));
-}
-
 // The first so many operands of an op that moves elements to or from where the others say.
 static uint32_t moved_operands(const vt_op *op) {
   switch (op->code) {
@@ -439,7 +432,7 @@ static bool is_linear(vt_parter *p, const vt_op *op, const vt_terms *t, uint32_t
     return true;
   }
   if (op->code == VT_OP_REDUCE && op->operand_count == 2) {
-    *out_plain = t->of->reduction || is_zero(operands[1]) ? 2 : 0; // changes nothing
+    *out_plain = t->of->reduction || vt_is_zero_scalar(operands[1]) ? 2 : 0; // changes nothing
     return vt_plain_reducer(op->regions[0]) == combining(t->of, operands[0]->type.dtype);
   }
   if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) || t->of->reduction) return false;
