@@ -198,9 +198,11 @@ static void use_operands(walker *w, vt_op *op, uint32_t count, uint32_t *values,
   }
 }
 
-// Of constants alone there are copies of its operations.
+// Of constants alone there are copies of its operations. A record has no names for those: what
+// vt_spmd_inline has left is one op, also where it took less for constant than is found here.
 static bool is_elementwise_call(const walker *w, const vt_op *op) {
   if (op->code != VT_OP_CALL || !vt_map_find_ptr(&w->elementwise, vt_op_callee(op))) return false;
+  if (w->record) return true;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!w->graph->values.data[name_of(w, op->operands[i]).value].constant) return true;
   return false;
