@@ -183,7 +183,9 @@ static vt_status share_memory(vt_peers *p, const vt_join *join, const int *socke
   vt_offer offer = {0};
   uint8_t *out = calloc(count, VT_OFFER_BYTES), *in = calloc(count, VT_OFFER_BYTES);
   vt_status st = out && in ? VT_OK : vt_error_no_memory();
-  if (!st) st = vt_segment_create(join->transport ? 0 : p->count, &p->segment, &offer);
+  if (!st)
+    st =
+        vt_segment_create(join->transport == VT_TRANSPORT_AUTO ? p->count : 0, &p->segment, &offer);
   for (size_t i = 0; i < count && !st; i++) vt_offer_write(&offer, out + i * VT_OFFER_BYTES);
   if (!st) st = vt_rendezvous_swap(join, members, sockets, VT_OFFER_BYTES, out, in);
   for (int32_t i = 0; i < p->count && !st; i++)
