@@ -169,18 +169,13 @@ static const double erfc_terms[] = {
     -1.86456465015347973e-15, -1.25079713974285001e-15, 7.41799690618496618e-17,
     5.06788316783542885e-17};
 // f32: least-squares fits on Chebyshev nodes, reweighted to minimize the worst error of the result;
-// each around a point near which rounding matters most. Worst error, rounding included: erf 1.7
-// ulp, erfc less than 5.
-enum { ERF_NEAR = 7, ERF_FAR = 8, ERFC_FAR = 10 };
-#define ERF_SPLIT 1.1
-// erf(x) / x - 1 over x^2, |x| < ERF_SPLIT
-static const double erf_near_terms[ERF_NEAR] = {
+// each around a point near which rounding matters most. Worst error of erfc, rounding included:
+// less than 5 ulp.
+enum { ERF_TERMS = 7, ERFC_FAR = 10 };
+// erf(x) / x - 1 over x^2, |x| < 1.1
+static const double erf_near_terms[ERF_TERMS] = {
     7.233923857e-05, -7.822594395e-04, 5.167172536e-03, -2.684290857e-02,
     1.128333401e-01, -3.761260500e-01, 1.283791630e-01};
-// erfc(x)^(1/4) over x - ERF_SPLIT, x in [ERF_SPLIT, 4]
-static const double erf_far_terms[ERF_FAR] = {-1.756047215e-04, 1.827808521e-03, -5.370787926e-03,
-                                              -5.780217626e-03, 4.861081005e-02, 1.932204646e-02,
-                                              -4.131156062e-01, 5.883145915e-01};
 // exp(x^2) erfc(x) / u over u - 0.3 with u = 1 / (x + 1), x in [0.5, 11]
 static const double erfc_far_terms[ERFC_FAR] = {
     -1.820990375e+00, 1.631547647e+00,  3.925535337e-01,  -1.182206064e+00, 4.284080695e-01,
@@ -188,7 +183,7 @@ static const double erfc_far_terms[ERFC_FAR] = {
 
 static vt_value *erf_near(vt_chlo *c, vt_value *x) {
   if (!is_wide(c))
-    return add(c, x, mul(c, x, polynomial(c, square(c, x), erf_near_terms, ERF_NEAR)));
+    return add(c, x, mul(c, x, polynomial(c, square(c, x), erf_near_terms, ERF_TERMS)));
   vt_value *t = plus(c, times(c, square(c, x), 2), -1);
   return mul(c, x, chebyshev(c, t, erf_terms, 13));
 }
@@ -220,19 +215,6 @@ static vt_value *erfc_far(vt_chlo *c, vt_value *x) {
 // infinite.
 static vt_value *limited(vt_chlo *c, vt_value *x, double most) {
   return vt_chlo_op(c, VT_OP_MINIMUM, absolute(c, x), num(c, is_wide(c) ? 28 : most));
-}
-
-static vt_value *erf_of(vt_chlo *c, vt_value *x, vt_value *y) {
-  vt_value *size = limited(c, x, 4), *far;
-  (void)y;
-  if (is_wide(c)) {
-    far = erfc_far(c, size);
-  } else {
-    far = square(c, polynomial(c, plus(c, size, -ERF_SPLIT), erf_far_terms, ERF_FAR));
-    far = square(c, far);
-  }
-  far = with_sign(c, sub(c, num(c, 1), far), x);
-  return vt_chlo_select(c, less(c, size, is_wide(c) ? 1 : ERF_SPLIT), erf_near(c, x), far);
 }
 
 static vt_value *erfc_of(vt_chlo *c, vt_value *x, vt_value *y) {
@@ -488,7 +470,6 @@ static const vt_chlo_function functions[] = {
     {"bessel_i1e", 1, bessel_i1e_of, NULL, VT_OP_SINE},
     {"cosh", 1, cosh_of, complex_cosh, VT_OP_LOGISTIC},
     {"digamma", 1, digamma_of, NULL, VT_OP_SINE},
-    {"erf", 1, erf_of, NULL, VT_OP_LOGISTIC},
     {"erf_inv", 1, erf_inv_of, NULL, VT_OP_SINE},
     {"erfc", 1, erfc_of, NULL, VT_OP_LOGISTIC},
     {"lgamma", 1, lgamma_of, NULL, VT_OP_SINE},

@@ -34,7 +34,7 @@ vt_status vt_import(vt_bytes program, vt_module **out_module) VT_CHECKED;
 // of PyTorch/XLA.
 vt_status vt_import_for(vt_bytes program, int32_t partitions, vt_module **out_module) VT_CHECKED;
 
-// The same for a program that is only measured: erf and its like become one operator of about the
+// The same for a program that is only measured: erfc and its like become one operator of about the
 // cost that they have on a TPU, not the formula that computes them here.
 vt_status vt_import_outline(vt_bytes program, vt_module **out_module) VT_CHECKED;
 

@@ -165,9 +165,9 @@ static const struct {
      "line 3 column 12: %x is not defined"},
     {"module { func.func @main(%a: tensor<?xf32>) { return } }",
      "tensor<?xf32> has a dynamic dimension"},
-    {"func.func @main(%a: tensor<2xi32>) { %0 = chlo.erf %a : tensor<2xi32> -> tensor<2xi32> "
+    {"func.func @main(%a: tensor<2xi32>) { %0 = chlo.erfc %a : tensor<2xi32> -> tensor<2xi32> "
      "return }",
-     "chlo.erf: -:1: not defined for these operands"},
+     "chlo.erfc: -:1: not defined for these operands"},
     {"func.func @main(%a: tensor<2xf32>) { %0, %1 = chlo.top_k(%a, k = 3) : tensor<2xf32> -> "
      "(tensor<3xf32>, tensor<3xi32>) return }",
      "not defined for these operands"},

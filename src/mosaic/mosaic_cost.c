@@ -169,9 +169,6 @@ static void count_vector(walk *w, const vt_mop *op, double times) {
   case VT_MOP_EXP2:
     like = VT_OP_EXPONENTIAL;
     break;
-  case VT_MOP_ERF:
-    like = VT_OP_LOGISTIC;
-    break;
   case VT_MOP_RECIPROCAL:
     like = VT_OP_DIVIDE;
     break;

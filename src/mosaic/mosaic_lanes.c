@@ -296,8 +296,7 @@ vt_status vt_mosaic_run_formula(vt_mmachine *m, const vt_mop *op) {
   void *out;
   vt_status st = VT_OK;
   VT_TRY_OUT(widened(m, op->operands[0], &x));
-  for (int64_t i = 0; i < n; i++)
-    x[i] = op->code == VT_MOP_EXP2 ? exp2f(x[i]) : op->code == VT_MOP_ERF ? erff(x[i]) : 1 / x[i];
+  for (int64_t i = 0; i < n; i++) x[i] = op->code == VT_MOP_EXP2 ? exp2f(x[i]) : 1 / x[i];
   VT_TRY_OUT(vt_mresult_new(m, &op->results[0], &out));
   st = vt_eval_convert_array(VT_F32, type.dtype, n, x, out);
 out:
