@@ -3,7 +3,8 @@
 //
 // Fields: 1 type, 3 tiles along each dimension, 4 devices, 5 shardings of a tuple's parts, 6 last
 // dimension replicated, 8 types of the last dimensions, 9 and 10 the devices as 0 .. n-1 in another
-// shape and order of dimensions. Other fields are skipped, damaged messages end early.
+// shape and order of dimensions, 11 to 13 whether it is of a group, which, and how (0 as, 1 like).
+// Other fields are skipped, damaged messages end early.
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@
 enum { REPLICATED, MAXIMAL, TUPLE, OTHER, MANUAL, UNKNOWN, UNREDUCED };
 
 typedef struct sharding {
-  uint64_t type, replicated;
+  uint64_t type, replicated, grouped, group, like;
   vt_text dims, devices, last, shape, order; // "1,2,3"
 } sharding;
 
@@ -42,16 +43,8 @@ static void put_numbers(vt_text *out, const vt_wire_field *field, bool words) {
 
 static void put_sharding(vt_text *out, vt_bytes message, int depth);
 
-static void put_one(vt_text *out, const sharding *s) {
-  if (s->type == MAXIMAL) {
-    vt_text_printf(out, "{maximal device=%s}", vt_text_string(&s->devices));
-    return;
-  }
-  if (s->type != OTHER) {
-    vt_text_printf(out, "{%s}", type_text(s->type));
-    return;
-  }
-  vt_text_printf(out, "{devices=[%s]", vt_text_string(&s->dims));
+static void put_devices(vt_text *out, const sharding *s) {
+  vt_text_printf(out, "devices=[%s]", vt_text_string(&s->dims));
   if (s->shape.size)
     vt_text_printf(out, "<=[%s]", vt_text_string(&s->shape));
   else
@@ -67,6 +60,18 @@ static void put_one(vt_text *out, const sharding *s) {
   if (s->shape.size && turned) vt_text_printf(out, "T(%s)", vt_text_string(&s->order));
   if (s->replicated) vt_text_put(out, " last_tile_dim_replicate");
   if (s->last.size) vt_text_printf(out, " last_tile_dims={%s}", vt_text_string(&s->last));
+}
+
+static void put_one(vt_text *out, const sharding *s) {
+  vt_text_put(out, "{");
+  if (s->type == MAXIMAL)
+    vt_text_printf(out, "maximal device=%s", vt_text_string(&s->devices));
+  else if (s->type != OTHER)
+    vt_text_put(out, type_text(s->type));
+  else
+    put_devices(out, s);
+  if (s->grouped)
+    vt_text_printf(out, " %s %" PRIu64, s->like ? "shard_like" : "shard_as", s->group);
   vt_text_put(out, "}");
 }
 
@@ -86,6 +91,9 @@ static void put_sharding(vt_text *out, vt_bytes message, int depth) {
         [3] = &s.dims, [4] = &s.devices, [8] = &s.last, [9] = &s.shape, [10] = &s.order};
     if (field.number == 1) s.type = field.value;
     if (field.number == 6) s.replicated = field.value;
+    if (field.number == 11) s.grouped = field.value;
+    if (field.number == 12) s.group = field.value;
+    if (field.number == 13) s.like = field.value;
     if (field.number < sizeof lists / sizeof *lists && lists[field.number] &&
         (field.wire == 0 || field.wire == 2))
       put_numbers(lists[field.number], &field, field.number == 8);

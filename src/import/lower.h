@@ -114,6 +114,9 @@ vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
 // (lower_gspmd.c).
 vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,
                          const vt_sharding **out_sharding) VT_CHECKED;
+// The sharding group that a text names.
+vt_status vt_lower_tile_group(vt_lower *lo, vt_string text, int32_t rank, bool *out_grouped,
+                              int64_t *out_group) VT_CHECKED;
 // The axes of the module's mesh, as bits, along which a text says that its op is inside a manual
 // computation; all axes for "{manual}".
 vt_status vt_lower_manual_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int32_t rank,

@@ -91,6 +91,22 @@ static vt_status alias_all(vt_lower *lo, vt_raw_op *raw) {
   return VT_OK;
 }
 
+// Of GSPMD's text: {unknown shard_as 0} states nothing but the group. As in XLA, the result is a
+// member and not the operand, which may state another sharding.
+static vt_status lower_group(vt_lower *lo, const vt_raw_op *raw, vt_string text, vt_value **value) {
+  const vt_loc *loc = vt_lower_loc(lo, raw->loc);
+  bool grouped;
+  int64_t group = 0;
+  VT_TRY(vt_lower_tile_group(lo, text, (*value)->type.rank, &grouped, &group));
+  if (!grouped) return VT_OK;
+  *value = vt_build(lo->func, NULL, VT_OP_PROPAGATION_BARRIER, loc, (*value)->type, 1, value);
+  vt_op_set_i64((*value)->op, VT_ATTR_ALLOWED_DIRECTION, 3); // both: it bars nothing
+  vt_op *op = vt_op_create(lo->func, VT_OP_SHARDING_GROUP, loc, 1, value, 0, NULL, 0);
+  vt_op_set_i64(op, VT_ATTR_GROUP_ID, group);
+  vt_op_append(lo->func, op);
+  return VT_OK;
+}
+
 static vt_status lower_constraint(vt_lower *lo, vt_raw_op *raw, bool *out_done) {
   const vt_raw_attr *text = vt_raw_find(raw, "mhlo.sharding");
   const vt_sharding **list = VT_NEW(&lo->module->arena, const vt_sharding *);
@@ -103,10 +119,13 @@ static vt_status lower_constraint(vt_lower *lo, vt_raw_op *raw, bool *out_done) 
   if (!*list && text && text->kind == VT_RAW_STRING)
     VT_TRY(vt_lower_tiles(lo, raw, text->string, type.rank, list));
   *out_done = true;
-  if (!*list) return alias_all(lo, raw);
-  vt_value *value = vt_build(lo->func, NULL, VT_OP_SHARDING_CONSTRAINT, vt_lower_loc(lo, raw->loc),
-                             type, 1, operands.data);
-  vt_op_set_attr(value->op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
+  vt_value *value = operands.data[0];
+  if (*list) {
+    value = vt_build(lo->func, NULL, VT_OP_SHARDING_CONSTRAINT, vt_lower_loc(lo, raw->loc), type, 1,
+                     &value);
+    vt_op_set_attr(value->op, (vt_attr){.key = VT_ATTR_SHARDING, .count = 1, .shardings = list});
+  }
+  if (text && text->kind == VT_RAW_STRING) VT_TRY(lower_group(lo, raw, text->string, &value));
   vt_lower_set_values(lo, &raw->results[0], 1, &value);
   return VT_OK;
 }

@@ -214,3 +214,14 @@ vt_status vt_lower_tiles(vt_lower *lo, const vt_raw_op *op, vt_string text, int3
   *vt_map_at(&lo->tiles, key, text.size + sizeof rank) = (void *)(uintptr_t)*out_sharding;
   return VT_OK;
 }
+
+vt_status vt_lower_tile_group(vt_lower *lo, vt_string text, int32_t rank, bool *out_grouped,
+                              int64_t *out_group) {
+  vt_tile_assignment tiles;
+  *out_grouped = false;
+  if (!memmem(text.data, text.size, " shard_", 7)) return VT_OK;
+  VT_TRY(vt_tiles_parse(lo->arena, text, rank, &tiles));
+  *out_grouped = tiles.grouped;
+  *out_group = tiles.group;
+  return VT_OK;
+}

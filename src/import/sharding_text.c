@@ -99,20 +99,23 @@ static bool take_devices(text *t, vt_arena *arena, vt_tile_assignment *s) {
   return true;
 }
 
-// After the devices: the kinds of the last tile dimensions, and metadata.
-static bool take_tail(text *t, bool *out_last, uint32_t *out_manual) {
+// After the devices: the kinds of the last tile dimensions, the group, and metadata.
+static bool take_tail(text *t, bool *out_last, vt_tile_assignment *s) {
   while (!take(t, "}")) {
     if (take(t, "last_tile_dim_replicate")) {
       *out_last = true;
     } else if (take(t, "last_tile_dims={")) {
       if (!memchr(t->at, '}', (size_t)(t->end - t->at))) return false;
       *out_last = true;
-      *out_manual = 0;
+      s->manual = 0;
       while (!take(t, "}")) {
-        *out_manual = *out_manual << 1 | take(t, "manual");
+        s->manual = s->manual << 1 | take(t, "manual");
         while (t->at < t->end && *t->at != ',' && *t->at != '}') t->at++;
         (void)take(t, ",");
       }
+    } else if (take(t, "shard_as") || take(t, "shard_like")) {
+      s->grouped = true;
+      if (!take_number(t, &s->group)) return false;
     } else if (take(t, "metadata={")) {
       for (int depth = 1; depth && t->at < t->end; t->at++)
         depth += *t->at == '{' ? 1 : *t->at == '}' ? -1 : 0;
@@ -141,7 +144,7 @@ static bool parse(text *t, vt_arena *arena, int32_t rank, vt_tile_assignment *s)
   } else {
     return false;
   }
-  if (!take_tail(t, &last, &s->manual)) return false;
+  if (!take_tail(t, &last, s)) return false;
   return s->kind != VT_TILES_LIST || s->tile_rank == rank || (s->tile_rank > rank && last);
 }
 

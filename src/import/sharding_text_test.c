@@ -60,6 +60,30 @@ static const struct {
     {"{devices=[1,4]<=[4] last_tile_dims={,;, }}", 0},
 };
 
+static const struct {
+  const char *text;
+  int64_t group; // -1: none
+} groups[] = {
+    {"{unknown shard_as 0}", 0},
+    {"{replicated shard_like 12}", 12},
+    {"{devices=[1,2,2]<=[4] last_tile_dim_replicate shard_as 3}", 3},
+    {"{unknown}", -1},
+    {"{devices=[4]<=[4] metadata={op_name=\" shard_as 1\"}}", -1},
+};
+
+static void gspmd_text_has_sharding_groups(void **state) {
+  (void)state;
+  for (size_t r = 0; r < sizeof groups / sizeof *groups; r++) {
+    vt_arena arena = {0};
+    vt_tile_assignment s;
+    vt_status st =
+        vt_tiles_parse(&arena, (vt_string){groups[r].text, strlen(groups[r].text)}, 1, &s);
+    if (st) fail_msg("%s", vt_status_message(st));
+    assert_int_equal(s.grouped ? s.group : -1, groups[r].group);
+    vt_arena_free(&arena);
+  }
+}
+
 static void gspmd_text_has_manual_subgroups(void **state) {
   (void)state;
   for (size_t r = 0; r < sizeof subgroups / sizeof *subgroups; r++) {
@@ -93,6 +117,8 @@ static const char *const bad[] = {"",
                                   "{other}",
                                   "{devices=[2,2,2]<=[8]}",
                                   "{devices=[2,4]<=[8] last_tile_dims={manual",
+                                  "{unknown shard_as}",
+                                  "{unknown shard_as 0",
                                   "{devices=[2,4]<=[8] metadata={"};
 
 static void gspmd_text_becomes_a_sharding(void **state) {
@@ -126,6 +152,7 @@ static void malformed_gspmd_text_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gspmd_text_becomes_a_sharding),
                                      cmocka_unit_test(gspmd_text_has_manual_subgroups),
+                                     cmocka_unit_test(gspmd_text_has_sharding_groups),
                                      cmocka_unit_test(malformed_gspmd_text_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

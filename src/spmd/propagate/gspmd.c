@@ -3,7 +3,8 @@
 //
 // Four levels, each of which allows more: ops that pass shardings through; all ops but broadcasts;
 // broadcasts backwards; broadcasts forwards. At each, until nothing changes: all ops in order take
-// what their operands have, then all values in reverse what their users have, the first user first.
+// what their operands have, then members of a sharding group (shard_as) from one another what does
+// not contradict their own, then all values in reverse what their users have, the first user first.
 // A value that is a broadcast waits for the third level: anything may use it.
 #include "spmd/propagate/graph.h"
 
@@ -22,6 +23,7 @@ typedef struct pass {
   bool changed;
   vt_arena scratch;
   vt_numbers changes;
+  uint32_t *next_member; // of a node's sharding group, in a ring; NULL = there are no groups
 } pass;
 
 static bool is_broadcast(const vt_step *step) {
@@ -37,6 +39,55 @@ static int allowed_at_level(const vt_step *step, int level) {
   if (level > 0 || vt_spmd_is_view(step->op)) return VT_TOWARDS_BOTH;
   return step->op->code == VT_OP_DYNAMIC_SLICE ? VT_TOWARDS_RESULTS : VT_TOWARDS_NONE;
 }
+
+// ---- sharding groups ----------------------------------------------------------------------------
+
+static void find_groups(pass *p, vt_arena *arena) {
+  const vt_graph *graph = p->graph;
+  uint32_t count = (uint32_t)graph->nodes.size, groups = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (graph->nodes.data[i].group > groups) groups = graph->nodes.data[i].group;
+  if (!groups) return;
+  uint32_t *first = VT_NEW_ARRAY(arena, uint32_t, groups + 1);
+  p->next_member = VT_NEW_ARRAY(arena, uint32_t, count);
+  for (uint32_t i = 0; i <= groups; i++) first[i] = VT_NONE;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t *member = &first[graph->nodes.data[i].group];
+    p->next_member[i] = *member == VT_NONE ? i : p->next_member[*member];
+    if (*member != VT_NONE) p->next_member[*member] = i;
+    *member = i;
+  }
+}
+
+// Gives a node's sharding to the members of its group, as an elementwise op would.
+static void give_to_group(pass *p, uint32_t node) {
+  const vt_node *nodes = p->graph->nodes.data;
+  if (!p->next_member || !nodes[node].group || !nodes[node].type.rank) return;
+  for (uint32_t i = p->next_member[node]; i != node; i = p->next_member[i]) {
+    uint32_t from = nodes[node].first_value, to = nodes[i].first_value;
+    uint8_t directions[VT_MAX_RANK];
+    if (!vt_type_same_dims(nodes[i].type, nodes[node].type)) continue;
+    vt_step step = {.kind = VT_STEP_OP,
+                    .elementwise = true,
+                    .operand_count = 1,
+                    .result_count = 1,
+                    .operands = &from,
+                    .results = &to,
+                    .rule = vt_rule_of_equals(p->graph, 2, nodes[i].type)};
+    memset(directions, VT_TOWARDS_RESULTS, sizeof directions);
+    vt_arena_reset(&p->scratch);
+    (void)vt_step_apply(p->graph, &step, directions, VT_RESULTS, &p->scratch, &p->changes);
+  }
+}
+
+static void share_with_groups(pass *p) {
+  for (uint32_t i = 0; p->next_member && i < p->graph->nodes.size; i++)
+    if (p->graph->nodes.data[i].mesh) give_to_group(p, i);
+  p->changed = p->changed || p->changes.size;
+  p->changes.size = 0;
+}
+
+// ---- steps --------------------------------------------------------------------------------------
 
 static void apply(pass *p, uint32_t index, vt_direction direction, int32_t which) {
   const vt_step *step = &p->graph->steps.data[index];
@@ -66,6 +117,7 @@ static void run_level(pass *p) {
     p->changed = false;
     for (uint32_t i = 0; i < graph->order_count; i++)
       apply(p, graph->order[i], VT_TOWARDS_RESULTS, VT_RESULTS);
+    share_with_groups(p);
     for (size_t i = 0; i < graph->returns.size; i++)
       apply(p, graph->returns.data[i], VT_TOWARDS_BOTH, VT_ALL_TENSORS);
     for (uint32_t i = graph->order_count; i-- > 0;) {
@@ -79,7 +131,10 @@ static void run_level(pass *p) {
 
 void vt_graph_propagate_gspmd(vt_graph *graph) {
   pass p = {.graph = graph};
+  vt_arena own = {0};
+  find_groups(&p, &own);
   for (; p.level < LEVELS; p.level++) run_level(&p);
   vt_array_free(&p.changes);
   vt_arena_free(&p.scratch);
+  vt_arena_free(&own);
 }
