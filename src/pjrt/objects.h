@@ -51,6 +51,7 @@ struct PJRT_DeviceDescription {
   char to_string[96], debug_string[64];
   size_t to_string_size, debug_string_size;
   PJRT_NamedValue attributes[VT_DEVICE_ATTRIBUTES];
+  size_t attribute_count;
 };
 // Fills a description of device `id`; `process` is its process index. Borrows `slice`.
 void vt_device_description_fill(PJRT_DeviceDescription *description, const vt_slice *slice,
