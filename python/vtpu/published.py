@@ -7,9 +7,11 @@ the devices of a slice, batches over the slices as well; convolution nets and BE
 model was fitted on them.
 
 Sources: maxtext = the READMEs of AI-Hypercomputer/maxtext's configs for v4, v5e and v5p, with the scripts and defaults of the
-commit that brought them (December 2023); recipes = the READMEs and scripts of AI-Hypercomputer/tpu-recipes; mlperf = logs of
-Google's submissions to MLPerf Training 0.6 and 0.7: the median time between evaluations by the steps in it, less the share
-of the evaluation, which is counted as a third of a step for as many examples.
+commit that brought them (December 2023); recipes = the READMEs and scripts of AI-Hypercomputer/tpu-recipes; mlperf = logs and
+code of Google's submissions to MLPerf Training 0.6 and 0.7: the median time between evaluations by the steps in it, less the
+share of the evaluation, which is counted as a third of a step for as many examples.
+`merged`: whether XLA merges the sum of a gradient with the cut that follows it. It does by the flags of Llama's recipes on v6e,
+which those of GPT-3 and 405B and the scripts for v4, v5e and v5p lack, and by default on 7x.
 Left out, as their sources do not determine the program: fp8 on 7x (how it scales), mixtures of experts (their routing), Gemma 3
 (windows of attention, for which there is no kernel here).
 """
@@ -48,7 +50,7 @@ MODELS = {
     "Llama3.1-405B": (126, 16384, 128, 8, 128, 53248, 128256),
     "GPT3-175B": (96, 12288, 96, 96, 128, 49152, 50304),
 }
-MAXTEXT = {"activation": "relu", "tied": True}
+MAXTEXT = {"activation": "relu", "tied": True, "merged": False}
 LLAMA = {"flash": 1024, "iota": True, "length": 8192}
 HOST = ("input", "q", "k", "v")
 
@@ -70,10 +72,13 @@ STEPS = [
           ("32B", 64, 1, 328, 8, 4, "products"), ("32B", 64, 2, 319, 8, 4, "products"), ("64B", 64, 1, 323, 4, 4, "products"),
           ("128B", 128, 1, 315, 2, 8, "products"), ("256B", 512, 1, 308, 2, 8, "products"), ("512B", 512, 1, 294, 2, 16, ()),
           ("1024B", 1024, 1, 254, 2, 16, ()), ("1024B", 2048, 1, 297, 2, 16, ()), ("1024B", 2048, 2, 279, 2, 16, ()))),
-    ("Llama3.1-8B", "v6e-8", 8, 1, Seconds(3.443), 3, "recipes", {"keep": (*HOST, "out"), **LLAMA}),
-    ("Llama3.1-8B", "v6e-256", 256, 1, Seconds(4.546), 4, "recipes", {"keep": (*HOST, "out"), **LLAMA}),
-    ("Llama3.1-70B", "v6e-256", 256, 1, Seconds(42.656), 5, "recipes", {"keep": HOST, **LLAMA}),
-    ("GPT3-175B", "v6e-256", 256, 1, Seconds(17.182), 3, "recipes", {"flash": 1024, "iota": True, "activation": "gelu", "tied": True}),
+    *(("Llama3.1-8B", f"v6e-{devices}", devices, 1, Seconds(seconds), batch, "recipes", {"keep": (*HOST, "out"), **LLAMA})
+      for devices, seconds, batch in ((8, 3.443, 3), (16, 3.393, 3), (32, 3.495, 3), (64, 5.652, 5), (128, 4.602, 4), (256, 4.546, 4))),
+    *(("Llama3.1-70B", f"v6e-{devices}", devices, 1, Seconds(seconds), batch, "recipes", {"keep": HOST, **LLAMA})
+      for devices, seconds, batch in ((64, 18.688, 2), (128, 34.786, 4), (256, 42.656, 5))),
+    ("Llama3.1-405B", "v6e-256", 256, 2, Seconds(54.803), 1, "recipes",
+     {"keep": ("input",), **LLAMA, "merged": False, "across": True}),
+    ("GPT3-175B", "v6e-256", 256, 1, Seconds(17.182), 3, "recipes", {"flash": 1024, "iota": True, **MAXTEXT, "activation": "gelu"}),
     ("Llama3.1-70B", "tpu7x-128", 128, 1, 603.5, 2, "recipes", LLAMA),
     ("Llama3.1-405B", "tpu7x-512", 512, 1, 630.7, 3, "recipes", {"keep": ("input", "down", "k", "v"), **LLAMA}),
 ]  # fmt: skip
@@ -101,6 +106,15 @@ def attention(q, k, v, mesh, size, flash):
     return jnp.einsum("bhts,bhsk->bhtk", jax.nn.softmax(scores, -1).astype(jnp.bfloat16), v)
 
 
+def whole_sums(mesh, spec):
+    """Weights whose gradient is summed whole on every device before each takes its part of it."""
+    part, whole = NamedSharding(mesh, spec), NamedSharding(mesh, P(*(None if axis in ("rows", ("slices", "rows")) else axis for axis in spec)))
+    weights = jax.custom_vjp(lambda w: w)
+    weights.defvjp(lambda w: (w, None), lambda _, g: (jax.lax.with_sharding_constraint(
+        jax.lax.optimization_barrier(jax.lax.with_sharding_constraint(g, whole)), part),))  # fmt: skip
+    return weights
+
+
 def policy_of(keep):
     """What the backward pass finds again: nothing but the layer's input, the products, or named arrays on the host."""
     if keep == "products":
@@ -109,7 +123,8 @@ def policy_of(keep):
         names_which_can_be_saved=[], names_which_can_be_offloaded=list(keep), offload_src="device", offload_dst="pinned_host")
 
 
-def language_model(model, devices, slices, batch, activation=None, tied=False, flash=0, iota=False, split=1, keep=(), length=2048):
+def language_model(model, devices, slices, batch, activation=None, tied=False, flash=0, iota=False, split=1, keep=(), merged=True,
+                   across=False, length=2048):
     """The step, its arguments, and the model's flop a device, in which recomputation does not count."""
     layers, width, heads, kv_heads, size, hidden, vocabulary = MODELS[model]
     mesh = AbstractMesh((slices, devices // split, split), ("slices", "rows", "columns"))
@@ -119,6 +134,8 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, f
     def layer(x, w):
         x = checkpoint_name(x, "input")
         w = {k: v if v.ndim == 1 else v.astype(jnp.bfloat16) for k, v in w.items()}
+        if not merged:
+            w = {k: v if v.ndim == 1 else whole_sums(mesh, P(*weights[k][1][1:]))(v) for k, v in w.items()}
         h = norm(x, w["norm1"])
         q, k, v = (checkpoint_name(jnp.einsum("btd,dhk->bhtk", h, w[name]), name) for name in "qkv")
         k, v = (jnp.repeat(a, heads // kv_heads, 1) for a in (k, v))
@@ -150,6 +167,9 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, f
     if not activation:
         weights["gate"] = weights["up"]
 
+    if across:
+        weights = {name: (shape, P(*(rows if axis == "rows" else axis for axis in spec))) for name, (shape, spec) in weights.items()}
+
     def array(shape, spec, dtype=jnp.float32):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
 
@@ -166,8 +186,9 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, f
 # ---- data-parallel steps ----------------------------------------------------------------------------------------------
 
 
-def data_parallel(loss, shapes, batch, devices, trust):
-    """A step of momentum, scaled by the norms of weights and gradients, as LARS and LAMB (with two moments: `trust` 2) do."""
+def data_parallel(loss, shapes, batch, devices, trust, sums=jnp.float32):
+    """A step of momentum, scaled by the norms of weights and gradients, as LARS and LAMB (with two moments: `trust` 2) do.
+    `sums`: as what gradients meet."""
     mesh = AbstractMesh((devices,), ("all",))
 
     def update(p, g, *moments):
@@ -180,7 +201,8 @@ def data_parallel(loss, shapes, batch, devices, trust):
 
     def step(p, moments, *arrays):
         value, g = jax.value_and_grad(loss)(p, *arrays)
-        g, value = jax.lax.pmean((g, value), "all")
+        g, value = jax.lax.pmean((jax.tree.map(lambda a: a.astype(sums), g), value), "all")
+        g = jax.tree.map(lambda a: a.astype(jnp.float32), g)
         new = jax.tree.map(update, p, g, *moments)
         each = [jax.tree.map(lambda _, n: n[i], p, new) for i in range(trust + 1)]  # noqa: B023
         return each[0], tuple(each[1:]), value
@@ -269,8 +291,9 @@ def resnet50(devices, images):
     return data_parallel(loss, shapes, batch, devices, 1)
 
 
-def bert_large(devices, sequences):
-    """Pretraining, 512 tokens a sequence, 76 of them masked; with dropout; attention written out."""
+def bert_large(devices, sequences, research=False):
+    """Pretraining, 512 tokens a sequence, 76 of them masked; with dropout; attention written out. `research`: as in the
+    submissions of that category, which divide by a softmax's sum after the product and sum gradients in bf16."""
     width, heads, hidden, vocabulary, length, masked = 1024, 16, 4096, 30522, 512, 76
     layer = {"qkv": (width, 3, heads, 64), "bqkv": (3, heads, 64), "o": (heads, 64, width), "bo": (width,), "n1": (2, width),
              "up": (width, hidden), "bup": (hidden,), "down": (hidden, width), "bdown": (width,), "n2": (2, width)}  # fmt: skip
@@ -286,12 +309,22 @@ def bert_large(devices, sequences):
     def dropout(x):
         return jnp.where(jax.lax.rng_uniform(jnp.float32(0), jnp.float32(1), x.shape) < 0.9, x / 0.9, 0).astype(x.dtype)
 
+    def attend(q, k, v, mask):
+        scores = jnp.einsum("bhtk,bhsk->bhts", q, k) * 0.125 + mask
+        return jnp.einsum("bhts,bhsk->bhtk", dropout(jax.nn.softmax(scores, -1)), v)
+
+    def attend_research(q, k, v, mask):
+        scores = (jnp.einsum("bhtk,bhsk->bhts", q * 0.125, k) + mask).astype(jnp.float32)
+        scores = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores, -1, keepdims=True)))
+        total = jnp.sum(scores, -1, keepdims=True).astype(q.dtype)
+        keep = jax.lax.rng_uniform(jnp.bfloat16(0), jnp.bfloat16(1), scores.shape) >= 0.1
+        return jnp.einsum("bhts,bhsk->bhtk", keep.astype(q.dtype) * scores.astype(q.dtype), v) / total * (1 / 0.9)
+
     def block(x, w, mask):
         w = {k: v if k[0] == "n" else v.astype(jnp.bfloat16) for k, v in w.items()}
         q, k, v = jnp.einsum("btd,dchk->cbhtk", x, w["qkv"]) + w["bqkv"][:, None, :, None]
-        scores = jnp.einsum("bhtk,bhsk->bhts", q, k) * 0.125 + mask
-        probabilities = dropout(jax.nn.softmax(scores, -1))
-        y = jnp.einsum("bhtk,hkd->btd", jnp.einsum("bhts,bhsk->bhtk", probabilities, v), w["o"]) + w["bo"]
+        y = (attend_research if research else attend)(q, k, v, mask)
+        y = jnp.einsum("bhtk,hkd->btd", y, w["o"]) + w["bo"]
         x = scaled(x + dropout(y), w["n1"])
         y = jax.nn.gelu(x @ w["up"] + w["bup"]) @ w["down"] + w["bdown"]
         return scaled(x + dropout(y), w["n2"])
@@ -310,7 +343,7 @@ def bert_large(devices, sequences):
 
     whole = [(sequences, length, jnp.int32)] * 3
     batch = [*whole, (sequences, masked, jnp.int32), (sequences, masked, jnp.int32), (sequences, jnp.int32)]
-    return data_parallel(loss, shapes, batch, devices, 2)
+    return data_parallel(loss, shapes, batch, devices, 2, jnp.bfloat16 if research else jnp.float32)
 
 
 # net, group, slice, devices, examples a device, seconds between evaluations, training examples and evaluated ones in them.
@@ -340,8 +373,9 @@ def rows():
         yield "training steps", where, f"{model}, {batch} a device", source, make
     for net, group, slice_name, devices, batch, seconds, trained, evaluated in MLPERF:
 
-        def make(net=net, devices=devices, batch=batch, seconds=seconds, examples=trained + evaluated / 3):
-            return *net(devices, batch), seconds / (examples / (batch * devices))
+        def make(net=net, slice_name=slice_name, devices=devices, batch=batch, seconds=seconds, examples=trained + evaluated / 3):
+            more = {"research": True} if net is bert_large and slice_name.startswith("v4") else {}
+            return *net(devices, batch, **more), seconds / (examples / (batch * devices))
 
         yield group, slice_name, f"{net.__name__}, {batch} a device", "mlperf", make
 

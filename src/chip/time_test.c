@@ -481,6 +481,66 @@ static void slower_links_take_longer(void **unused) {
   assert_true(across > before);
 }
 
+// A gather of rows over 16 devices with the product that reads it, or a product and the scatter of
+// its sums, with a chain of `others` products beside it.
+static const char *cut_product(bool gather, int64_t rows, int others) {
+  static char text[4096];
+  const char *name = gather ? "all_gather" : "reduce_scatter";
+  long long whole = rows * 16, from = gather ? rows : whole, to = gather ? whole : rows;
+  char groups[256] = "replica_groups = dense<[[0", product_text[256];
+  for (int i = 1; i < 16; i++) snprintf(groups + strlen(groups), 8, ", %d", i);
+  snprintf(product_text, sizeof product_text,
+           "contracting_dims = [1] x [0] : (tensor<%lldx8192xbf16>, tensor<8192x8192xbf16>) -> "
+           "tensor<%lldx8192xbf16>\n",
+           whole, whole);
+  int at = snprintf(text, sizeof text,
+                    "module { func.func public @main(%%a: tensor<%lldx8192xbf16>, %%w: "
+                    "tensor<8192x8192xbf16>, %%v0: tensor<8192x8192xbf16>) -> "
+                    "(tensor<%lldx8192xbf16>, tensor<8192x8192xbf16>) {\n",
+                    gather ? from : whole, gather ? whole : to);
+  if (!gather)
+    at += snprintf(text + at, sizeof text - (size_t)at, "%%p = stablehlo.dot_general %%a, %%w, %s",
+                   product_text);
+  at +=
+      snprintf(text + at, sizeof text - (size_t)at,
+               "%%c = \"stablehlo.%s\"(%%%c) %s{%s = 0 : i64, %s]]> : tensor<1x16xi64>} : "
+               "(tensor<%lldx8192xbf16>) -> tensor<%lldx8192xbf16>\n",
+               name, gather ? 'a' : 'p',
+               gather ? ""
+                      : "({ ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):\n%s = stablehlo.add %x, %y : "
+                        "tensor<bf16>\nstablehlo.return %s : tensor<bf16> }) ",
+               gather ? "all_gather_dim" : "scatter_dimension", strchr(groups, 'r'), from, to);
+  for (int i = 0; i < others; i++)
+    at += snprintf(text + at, sizeof text - (size_t)at,
+                   "%%v%d = stablehlo.dot_general %%v%d, %%w, contracting_dims = [1] x [0] : "
+                   "(tensor<8192x8192xbf16>, tensor<8192x8192xbf16>) -> tensor<8192x8192xbf16>\n",
+                   i + 1, i);
+  if (gather)
+    at += snprintf(text + at, sizeof text - (size_t)at, "%%p = stablehlo.dot_general %%c, %%w, %s",
+                   product_text);
+  snprintf(text + at, sizeof text - (size_t)at,
+           "return %%%c, %%v%d : tensor<%lldx8192xbf16>, tensor<8192x8192xbf16> } }\n",
+           gather ? 'p' : 'c', others, gather ? whole : to);
+  return text;
+}
+
+static void collectives_hide(void **unused) {
+  (void)unused;
+  vt_slice v5e = slice_of("v5litepod-256"), v7 = slice_of("tpu7x-128");
+  // Beside other products; a scatter only where SparseCores run it.
+  assert_true(time_on(&v5e, 256, cut_product(true, 256, 4)).exposed < 1e-6);
+  assert_true(time_on(&v5e, 256, cut_product(false, 256, 4)).exposed > 2e-4);
+  assert_true(time_on(&v7, 128, cut_product(false, 256, 4)).exposed <
+              0.1 * time_on(&v7, 128, cut_product(false, 256, 4)).busy[VT_BOUND_ICI]);
+  // Along with their own product, from 256 MiB on.
+  for (int gather = 0; gather <= 1; gather++) {
+    vt_timing small = time_on(&v5e, 256, cut_product(gather, 1008, 0));
+    vt_timing large = time_on(&v5e, 256, cut_product(gather, 1024, 0));
+    assert_true(small.exposed > 0.9 * small.busy[VT_BOUND_ICI]);
+    assert_true(large.exposed < 0.2 * large.busy[VT_BOUND_ICI]);
+  }
+}
+
 static void a_twisted_torus_exchanges_faster(void **unused) {
   (void)unused;
   static char text[4096];
@@ -739,6 +799,7 @@ int main(void) {
       cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
       cmocka_unit_test(larger_groups_take_longer),
       cmocka_unit_test(slower_links_take_longer),
+      cmocka_unit_test(collectives_hide),
       cmocka_unit_test(a_twisted_torus_exchanges_faster),
       cmocka_unit_test(rows_by_index_cost_their_words),
       cmocka_unit_test(rows_of_small_tables_are_near),

@@ -524,6 +524,15 @@ static bool converts_array(fusing *f, const vt_op *op) {
   return !from->op || !is_elementwise(from->op);
 }
 
+// An exponential is one pass through the transcendental unit: it is made again where what it is
+// made from is an array anyway, and a smaller one.
+static bool is_better_again(fusing *f, const vt_op *op) {
+  if (op->code != VT_OP_EXPONENTIAL) return false;
+  f->searches++;
+  double bytes = bytes_of(f, &op->results[0]);
+  return bytes > small_bytes && made_from(f, op, bytes, 0) < bytes;
+}
+
 static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS, feeds = false;
   for (int32_t i = 0; i < r->count && all; i++) {
@@ -534,7 +543,8 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool once = r->count > 1 && is_elementwise(op) && all && !converts_array(f, op);
   if (once && feeds) all = false;
   if (all && r->count > 1)
-    all = !is_dear(op) && op->code != VT_OP_CONCATENATE && op->code != VT_OP_PAD &&
+    all = (!is_dear(op) || is_better_again(f, op)) && op->code != VT_OP_CONCATENATE &&
+          op->code != VT_OP_PAD &&
           (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
   if (!all) {
     store(f, op, r);
@@ -755,6 +765,7 @@ static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
     run_inside(f, kernel);
   } else if (g->kind == VT_KERNEL_COLLECTIVE) {
     kernel->network_s = vt_network_seconds(f->model, g->hero);
+    kernel->windows = vt_network_windows(f->model, g->hero);
   } else {
     vt_kernel_work(f->model, kernel);
   }

@@ -25,6 +25,7 @@ typedef struct vt_rates {
   double sustained;                // of the matrix units' rate in long programs
   double read_share;               // of HBM, that reading alone sustains
   double scoped_bytes; // of VMEM, for the kernel that runs; the rest is for whole arrays
+  double offload;      // 1: reduce-scatters run beside kernels
 } vt_rates;
 const vt_rates *vt_rates_of(const vt_chip *chip);
 
@@ -63,6 +64,13 @@ typedef enum vt_kernel_kind {
   VT_KERNEL_CONTROL // loops and branches
 } vt_kernel_kind;
 
+// How a collective goes along with the product that reads, or makes, its array: part by part, as in
+// XLA's windowed einsum.
+typedef struct vt_windows {
+  double parts;  // 0: it does not
+  double slower; // it takes that many times as long
+} vt_windows;
+
 typedef struct vt_kernel_list vt_kernel_list;
 
 typedef struct vt_kernel {
@@ -74,6 +82,7 @@ typedef struct vt_kernel {
   double cores;   // of the device, that share it
   bool on_vector; // its product is computed by the vector unit
   double mxu_s, vpu_s, flops, network_s;
+  vt_windows windows;        // of a collective
   double steps_s;            // of a kernel in a custom call, between the points of its grid
   double moved, first, last; // bytes that it moves, if known: in all, before and after its work
   double ahead_s;            // of the vector unit, while the matrix units wait
@@ -122,7 +131,9 @@ double vt_product_traffic(const vt_device_model *model, const vt_product *produc
 struct vt_group_boxes *vt_network_groups(vt_arena *arena);
 // Seconds that a collective takes by itself. (network.c)
 double vt_network_seconds(const vt_device_model *model, const vt_op *op);
+// How it can go along with a product.
+vt_windows vt_network_windows(const vt_device_model *model, const vt_op *op);
 // Whether XLA runs it beside other kernels by default.
-bool vt_network_is_async(const vt_op *op);
+bool vt_network_is_async(const vt_device_model *model, const vt_op *op);
 
 #endif

@@ -246,7 +246,27 @@ double vt_network_seconds(const vt_device_model *model, const vt_op *op) {
   }
 }
 
-bool vt_network_is_async(const vt_op *op) {
-  return op->code == VT_OP_ALL_GATHER || op->code == VT_OP_REDUCE_SCATTER ||
-         op->code == VT_OP_COLLECTIVE_PERMUTE;
+// XLA's partitioner does so from 256 MiB on (threshold_for_windowed_einsum_mib), where it gains
+// time: here, where parts still fill the matrix units. Parts go round one ring, so other axes of
+// the torus are idle.
+vt_windows vt_network_windows(const vt_device_model *model, const vt_op *op) {
+  const double threshold = 256 * 1048576.0;
+  const vt_windows none = {0, 1};
+  bool gather = op->code == VT_OP_ALL_GATHER;
+  if (!gather && op->code != VT_OP_REDUCE_SCATTER) return none;
+  vt_type whole = gather ? op->results[0].type : op->operands[0]->type;
+  vt_type part = gather ? op->operands[0]->type : op->results[0].type;
+  if (vt_kernel_bytes(model, whole) < threshold) return none;
+  for (int32_t d = 0; d < whole.rank; d++)
+    if (part.dims[d] < whole.dims[d] && part.dims[d] < model->chip->mxu_edge) return none;
+  const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
+  if (!groups || groups->type.rank != 2 || groups->splat || groups->type.dims[0] < 1) return none;
+  box b = box_of(model, groups->data, groups->type.dims[1]);
+  if (b.chips < 2 || b.slices > 1) return none;
+  return (vt_windows){b.chips * b.cores, fmax(1, b.links / 2)};
+}
+
+bool vt_network_is_async(const vt_device_model *model, const vt_op *op) {
+  return op->code == VT_OP_ALL_GATHER || op->code == VT_OP_COLLECTIVE_PERMUTE ||
+         (op->code == VT_OP_REDUCE_SCATTER && model->rates->offload > 0);
 }

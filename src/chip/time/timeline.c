@@ -38,10 +38,14 @@ typedef struct run {
   bool *near;        // by value id: in VMEM
   bool *kept;        // by value id: will be there once a kernel has read it whole
   double *ready;     // by value id: when it is there
-  double *held;      // by kernel: bytes of arrays in VMEM
-  bool *done;        // by kernel
-  double links;      // when they are free
-  double idle;       // seconds that HBM was idle, in which operands can have been copied
+  double *begun;     // by value id: when the first part of it is, of one that is gathered
+  double *slow;    // by value id: when its last part is, if a product takes the parts as they come
+  double *parts;   // by value id: how many those are; 0: it takes none
+  double *started; // by kernel: when
+  double *held;    // by kernel: bytes of arrays in VMEM
+  bool *done;      // by kernel
+  double links;    // when they are free
+  double idle;     // seconds that HBM was idle, in which operands can have been copied
 } run;
 
 enum { NONE = -1 };
@@ -367,8 +371,15 @@ static void run_branches(run *r, const vt_kernel *kernel, uint32_t at) {
 
 // ---- the order of kernels -----------------------------------------------------------------------
 
-static bool is_async(const vt_kernel *kernel) {
-  return kernel->kind == VT_KERNEL_COLLECTIVE && vt_network_is_async(kernel->hero);
+static bool is_async(const run *r, const vt_kernel *kernel) {
+  return kernel->kind == VT_KERNEL_COLLECTIVE && vt_network_is_async(r->t->model, kernel->hero);
+}
+
+// Whether the kernel multiplies parts of an array as they come.
+static bool takes_parts(const run *r, const vt_kernel *kernel, int32_t id) {
+  if (kernel->kind != VT_KERNEL_PRODUCT || !(r->parts[id] > 0)) return false;
+  const vt_op *op = kernel->hero;
+  return vt_kernel_source(op->operands[0])->id == id || vt_kernel_source(op->operands[1])->id == id;
 }
 
 // When all that the kernel reads is there; a negative time if something has not been started.
@@ -379,9 +390,24 @@ static double ready_at(const run *r, const vt_kernel *kernel) {
     if (r->producer[id] != NONE && !r->done[r->producer[id]] &&
         &r->list->kernels[r->producer[id]] != kernel)
       return -1;
-    ready = fmax(ready, r->ready[id]);
+    ready = fmax(ready, takes_parts(r, kernel, id) ? r->begun[id] : r->ready[id]);
   }
   return ready;
+}
+
+// A kernel that multiplies parts as they come has the last one to do when that is there; if that
+// takes longer than to wait for the whole, it waits.
+static void wait_for_parts(run *r, const vt_kernel *kernel, double start) {
+  timeline *t = r->t;
+  double seconds = t->now - start, end = t->now;
+  for (size_t i = 0; i < kernel->reads.size; i++) {
+    int32_t id = kernel->reads.data[i].value->id;
+    if (!takes_parts(r, kernel, id)) continue;
+    double along = r->slow[id] + seconds / r->parts[id];
+    end = fmax(end, fmin(along, fmax(start, r->ready[id]) + seconds));
+  }
+  t->sums->exposed += end - t->now;
+  t->now = end;
 }
 
 static void finish_kernel(run *r, uint32_t at, double time) {
@@ -391,21 +417,41 @@ static void finish_kernel(run *r, uint32_t at, double time) {
     r->ready[kernel->writes.data[i].value->id] = time;
 }
 
+// The product whose result is scattered part by part as it is made, or NONE.
+static int32_t maker_of_parts(const run *r, const vt_kernel *kernel) {
+  if (!(kernel->windows.parts > 0) || kernel->hero->code != VT_OP_REDUCE_SCATTER) return NONE;
+  int32_t maker = kernel->reads.size == 1 ? r->producer[kernel->reads.data[0].value->id] : NONE;
+  return maker != NONE && r->list->kernels[maker].kind == VT_KERNEL_PRODUCT ? maker : NONE;
+}
+
 static void run_collective(run *r, uint32_t at, double ready) {
   timeline *t = r->t;
   const vt_kernel *kernel = &r->list->kernels[at];
-  bool async = is_async(kernel);
+  bool async = is_async(r, kernel);
   double start = fmax(ready, r->links);
   if (!async) start = fmax(start, t->now);
-  r->links = start + kernel->network_s;
+  double end = start + kernel->network_s;
+  vt_windows windows = kernel->windows;
+  double slow = kernel->network_s * windows.slower;
+  int32_t maker = maker_of_parts(r, kernel);
+  if (maker != NONE) {
+    double made = r->ready[kernel->reads.data[0].value->id], began = r->started[maker];
+    double first = fmax(r->links, began + (made - began) / windows.parts);
+    end = fmin(end, fmax(first + slow, made + slow / windows.parts));
+  }
+  r->links = end;
   vt_span span = {0};
   span.busy[VT_BOUND_ICI] = kernel->network_s;
   record(r, kernel, span, start, kernel->network_s);
-  if (!async) {
-    t->sums->exposed += r->links - t->now;
-    t->now = r->links;
+  if (!async && end > t->now) {
+    t->sums->exposed += end - t->now;
+    t->now = end;
   }
-  finish_kernel(r, at, r->links);
+  for (size_t i = 0; i < kernel->writes.size && kernel->hero->code == VT_OP_ALL_GATHER; i++) {
+    int32_t id = kernel->writes.data[i].value->id;
+    r->begun[id] = start, r->slow[id] = start + slow, r->parts[id] = windows.parts;
+  }
+  finish_kernel(r, at, end);
 }
 
 static void run_one(run *r, uint32_t at, double ready) {
@@ -419,9 +465,11 @@ static void run_one(run *r, uint32_t at, double ready) {
     t->sums->exposed += ready - t->now;
     t->now = ready;
   }
-  if (kernel->kind != VT_KERNEL_CONTROL)
+  double start = r->started[at] = t->now;
+  if (kernel->kind != VT_KERNEL_CONTROL) {
     run_kernel(r, at);
-  else if (kernel->hero->code == VT_OP_WHILE)
+    wait_for_parts(r, kernel, start);
+  } else if (kernel->hero->code == VT_OP_WHILE)
     run_while(r, kernel, at);
   else
     run_branches(r, kernel, at);
@@ -443,7 +491,7 @@ static void run_kernels(run *r) {
       if (r->done[k]) continue;
       double ready = ready_at(r, &r->list->kernels[k]);
       if (ready < 0) continue;
-      if (is_async(&r->list->kernels[k])) {
+      if (is_async(r, &r->list->kernels[k])) {
         run_one(r, k, ready);
         continue;
       }
@@ -486,6 +534,10 @@ static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *
            .near = VT_NEW_ARRAY(t->arena, bool, values),
            .kept = VT_NEW_ARRAY(t->arena, bool, values),
            .ready = VT_NEW_ARRAY(t->arena, double, values),
+           .begun = VT_NEW_ARRAY(t->arena, double, values),
+           .slow = VT_NEW_ARRAY(t->arena, double, values),
+           .parts = VT_NEW_ARRAY(t->arena, double, values),
+           .started = VT_NEW_ARRAY(t->arena, double, list->count + 1),
            .held = VT_NEW_ARRAY(t->arena, double, list->count + 1),
            .done = VT_NEW_ARRAY(t->arena, bool, list->count + 1)};
   bool *returned = VT_NEW_ARRAY(t->arena, bool, values);
@@ -511,11 +563,12 @@ static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *
 
 static const vt_rates rates[VT_CHIP_COUNT] = {
 #define RATES(id, slots, narrow, trans, lane, load, mxu, hbm, launch, kernel, trip, gather,        \
-              reduce, coll, package, dcn, idle, busy, sustained, scoped, read)                     \
+              reduce, coll, package, dcn, idle, busy, sustained, scoped, read, off)                \
   [VT_CHIP_##id] = {slots,  narrow, trans,         lane,          load,                            \
                     mxu,    hbm,    launch * 1e-6, kernel * 1e-6, trip * 1e-6,                     \
                     gather, reduce, coll * 1e-6,   package * 1e9, dcn * 1e9,                       \
-                    idle,   busy,   sustained,     read,          scoped * 1048576.0},
+                    idle,   busy,   sustained,     read,          scoped * 1048576.0,              \
+                    off},
 #include "chip/time/rates.def"
 };
 
