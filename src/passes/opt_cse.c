@@ -18,7 +18,7 @@ typedef struct seen {
 typedef struct table {
   vt_arena arena;
   seen *places;
-  size_t count, taken;
+  size_t count;
 } table;
 
 typedef struct merging {
@@ -33,36 +33,31 @@ static bool may_merge(const merging *with, const vt_op *op) {
   return op->code != VT_OP_CUSTOM_CALL;
 }
 
-static void grow(table *t) {
-  size_t count = t->count ? 2 * t->count : 32;
-  seen *places = VT_NEW_ARRAY(&t->arena, seen, count);
-  for (size_t i = 0; i < t->count; i++) {
-    if (!t->places[i].op) continue;
-    size_t at = t->places[i].hash & (count - 1);
-    while (places[at].op) at = (at + 1) & (count - 1);
-    places[at] = t->places[i];
-  }
-  t->places = places;
-  t->count = count;
+// Room for all ops of a function.
+static table make_table(const vt_func *func) {
+  size_t ops = 0, count = 32;
+  for (const vt_op *op = func->first; op; op = op->next) ops++;
+  while (count < 2 * ops) count *= 2;
+  table t = {.count = count};
+  t.places = VT_NEW_ARRAY(&t.arena, seen, count);
+  return t;
 }
 
 // The op that this one equals; NULL: none, and later ones may equal it.
 static const vt_op *find_equal(table *t, vt_op *op) {
   uint64_t hash = vt_op_hash(op, op->operands);
-  if (2 * t->taken >= t->count) grow(t);
   size_t at = hash & (t->count - 1);
   for (; t->places[at].op; at = (at + 1) & (t->count - 1))
     if (t->places[at].hash == hash && vt_op_equal(t->places[at].op, op, op->operands))
       return t->places[at].op;
   t->places[at] = (seen){hash, op};
-  t->taken++;
   return NULL;
 }
 
 static vt_status merge(vt_func *func, void *user) {
   const merging *with = user;
-  table known = {0};
   bool alone = func->first == func->last;
+  table known = alone ? (table){0} : make_table(func);
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;

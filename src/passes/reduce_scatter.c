@@ -186,14 +186,17 @@ static vt_status create(vt_func *func, void *user) {
   if (!sum) return VT_OK;
   const uint32_t *uses = vt_func_use_counts(func, ctx->scratch);
   known_orders known = {0};
+  bool changed = false;
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     found f;
     next = op->next;
     if (!matches(op, uses, &known, &f)) continue;
     rewrite(op, &f);
-    *ctx->changed = true;
+    changed = true;
   }
+  if (!changed) return VT_OK;
+  *ctx->changed = true;
   for (vt_op *op = func->first; op; op = op->next) vt_rewrite_operands(op);
   vt_rewrite_returns(func);
   return VT_OK;
