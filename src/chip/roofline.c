@@ -100,9 +100,14 @@ double vt_flops_of_product(const vt_op *op) {
   return op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
 }
 
-// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still.
+// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still; floats only
+// on 7x, the first one with units for them (its Cloud TPU page).
 double vt_flops_at_once(const vt_chip *chip, const vt_op *op) {
   double rate = 1;
+  bool floats = false;
+  for (uint32_t i = 0; i < 2; i++)
+    floats = floats || vt_dtype_is_float(op->operands[i]->type.dtype);
+  if (floats && chip->id != VT_CHIP_V7) return 1;
   for (int32_t bits = 8; bits >= 4; bits /= 2) {
     bool narrow = true;
     for (uint32_t i = 0; i < 2; i++)

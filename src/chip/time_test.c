@@ -254,6 +254,14 @@ static void tiles_wait_for_each_other(void **unused) {
   }
 }
 
+static void floats_of_8_bits_need_units(void **unused) {
+  (void)unused;
+  double wide = seconds_on("v6e-1", product(8192, 8192, 8192, "bf16"));
+  assert_true(seconds_on("v6e-1", product(8192, 8192, 8192, "f8E4M3FN")) > 0.9 * wide);
+  wide = seconds_on("tpu7x-8", product(8192, 8192, 8192, "bf16"));
+  assert_true(seconds_on("tpu7x-8", product(8192, 8192, 8192, "f8E4M3FN")) < 0.6 * wide);
+}
+
 static void few_rows_cost_a_load_of_weights(void **unused) {
   (void)unused;
   double eight = seconds_on("v5litepod-1", product(8, 8192, 8192, "bf16"));
@@ -790,6 +798,7 @@ int main(void) {
       cmocka_unit_test(random_programs_are_never_slower_on_more),
       cmocka_unit_test(padding_is_paid_for),
       cmocka_unit_test(tiles_wait_for_each_other),
+      cmocka_unit_test(floats_of_8_bits_need_units),
       cmocka_unit_test(few_rows_cost_a_load_of_weights),
       cmocka_unit_test(a_chain_is_one_kernel),
       cmocka_unit_test(a_softmax_is_three_kernels),
