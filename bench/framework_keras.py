@@ -11,7 +11,6 @@ from keras import layers
 import serve
 
 CLASSES, WORDS = 10, 4000
-keras.config.disable_flash_attention()  # on a TPU it would be causal and without its scale (docs/how-to/frameworks.md)
 
 
 def cnn():
@@ -67,6 +66,8 @@ class Worker:
     def load(self, name, side, folder):
         """The seconds of the first step and the losses of the first three, from the weights that vtpu began with."""
         keras.utils.clear_session()
+        # On a TPU it would be causal and without its scale (docs/how-to/frameworks.md); a new session forgets this.
+        keras.config.disable_flash_attention()
         make, inputs, wanted = PROGRAMS[name]
         model, self.data = make(), (inputs(), wanted())
         path = os.path.join(folder, "weights.npz")
