@@ -17,11 +17,11 @@
 
 static const vt_chip the_chips[VT_CHIP_COUNT] = {
 #define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
-             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, pci, files,    \
-             source)                                                                               \
-  {VT_CHIP_##id, kind,  topology, cores, devices, dims,   hbm,  limit, reserved,                   \
-   hbm_rate,     flops, clock,    mxus,  edge,    narrow, vmem, cmem,  links,                      \
-   link_rate,    tile,  tile16,   pci,   files,   source, NULL},
+             clock, mxus, edge, narrow, narrow_floats, vmem, cmem, links, link_rate, tile, tile16, \
+             pci, files, source)                                                                   \
+  {VT_CHIP_##id, kind,      topology, cores,  devices, dims,   hbm,           limit, reserved,     \
+   hbm_rate,     flops,     clock,    mxus,   edge,    narrow, narrow_floats, vmem,  cmem,         \
+   links,        link_rate, tile,     tile16, pci,     files,  source,        NULL},
 #include "chip/chips.def"
 #undef CHIP
 };

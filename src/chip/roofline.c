@@ -100,20 +100,15 @@ double vt_flops_of_product(const vt_op *op) {
   return op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
 }
 
-// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still; floats only
-// on 7x, the first one with units for them (its Cloud TPU page).
+// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still.
 double vt_flops_at_once(const vt_chip *chip, const vt_op *op) {
+  vt_dtype a = op->operands[0]->type.dtype, b = op->operands[1]->type.dtype;
+  bool floats = vt_dtype_is_float(a) || vt_dtype_is_float(b);
+  int32_t bits_a = vt_dtype_get(a)->bits, bits_b = vt_dtype_get(b)->bits;
+  int32_t bits = bits_a > bits_b ? bits_a : bits_b;
+  if (floats && !chip->narrow_floats) return 1;
   double rate = 1;
-  bool floats = false;
-  for (uint32_t i = 0; i < 2; i++)
-    floats = floats || vt_dtype_is_float(op->operands[i]->type.dtype);
-  if (floats && chip->id != VT_CHIP_V7) return 1;
-  for (int32_t bits = 8; bits >= 4; bits /= 2) {
-    bool narrow = true;
-    for (uint32_t i = 0; i < 2; i++)
-      narrow = narrow && vt_dtype_get(op->operands[i]->type.dtype)->bits <= bits;
-    if (narrow) rate *= chip->narrow_products;
-  }
+  for (int32_t most = 8; most >= 4 && bits <= most; most /= 2) rate *= chip->narrow_products;
   return rate;
 }
 

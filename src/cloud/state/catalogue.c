@@ -25,8 +25,8 @@ static const struct chip {
   const char *device_files;
 } chips[chip_count] = {
 #define CHIP(id, kind, topology, cores, devices, dims, hbm, limit, reserved, hbm_rate, flops,      \
-             clock, mxus, edge, narrow, vmem, cmem, links, link_rate, tile, tile16, pci, files,    \
-             source)                                                                               \
+             clock, mxus, edge, narrow, narrow_floats, vmem, cmem, links, link_rate, tile, tile16, \
+             pci, files, source)                                                                   \
   {cores, dims, hbm, pci, files},
 #include "chip/chips.def"
 #undef CHIP
