@@ -59,30 +59,31 @@ static void find_groups(pass *p, vt_arena *arena) {
   }
 }
 
-// Gives a node's sharding to the members of its group, as an elementwise op would.
-static void give_to_group(pass *p, uint32_t node) {
+// Gives a node's sharding to the next member of its group, as an elementwise op would.
+static void give_to_next(pass *p, uint32_t node) {
   const vt_node *nodes = p->graph->nodes.data;
-  if (!p->next_member || !nodes[node].group || !nodes[node].type.rank) return;
-  for (uint32_t i = p->next_member[node]; i != node; i = p->next_member[i]) {
-    uint32_t from = nodes[node].first_value, to = nodes[i].first_value;
-    uint8_t directions[VT_MAX_RANK];
-    if (!vt_type_same_dims(nodes[i].type, nodes[node].type)) continue;
-    vt_step step = {.kind = VT_STEP_OP,
-                    .elementwise = true,
-                    .operand_count = 1,
-                    .result_count = 1,
-                    .operands = &from,
-                    .results = &to,
-                    .rule = vt_rule_of_equals(p->graph, 2, nodes[i].type)};
-    memset(directions, VT_TOWARDS_RESULTS, sizeof directions);
-    vt_arena_reset(&p->scratch);
-    (void)vt_step_apply(p->graph, &step, directions, VT_RESULTS, &p->scratch, &p->changes);
-  }
+  uint32_t next = p->next_member[node];
+  if (next == node || !nodes[node].mesh || !nodes[node].group || !nodes[node].type.rank) return;
+  if (!vt_type_same_dims(nodes[next].type, nodes[node].type)) return;
+  uint32_t from = nodes[node].first_value, to = nodes[next].first_value;
+  uint8_t directions[VT_MAX_RANK];
+  vt_step step = {.kind = VT_STEP_OP,
+                  .elementwise = true,
+                  .operand_count = 1,
+                  .result_count = 1,
+                  .operands = &from,
+                  .results = &to,
+                  .rule = vt_rule_of_equals(p->graph, 2, nodes[next].type)};
+  memset(directions, VT_TOWARDS_RESULTS, sizeof directions);
+  vt_arena_reset(&p->scratch);
+  (void)vt_step_apply(p->graph, &step, directions, VT_RESULTS, &p->scratch, &p->changes);
 }
 
+// Members are in the order of their numbers, the last one before the first: after two walks each
+// has what any of them had.
 static void share_with_groups(pass *p) {
-  for (uint32_t i = 0; p->next_member && i < p->graph->nodes.size; i++)
-    if (p->graph->nodes.data[i].mesh) give_to_group(p, i);
+  for (int walk = 0; walk < 2; walk++)
+    for (uint32_t i = 0; p->next_member && i < p->graph->nodes.size; i++) give_to_next(p, i);
   p->changed = p->changed || p->changes.size;
   p->changes.size = 0;
 }
