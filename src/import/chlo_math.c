@@ -168,22 +168,16 @@ static const double erfc_terms[] = {
     -9.65469675572887828e-13, 3.25254803935988032e-14,  3.34781180471336311e-14,
     -1.86456465015347973e-15, -1.25079713974285001e-15, 7.41799690618496618e-17,
     5.06788316783542885e-17};
-// f32: least-squares fits on Chebyshev nodes, reweighted to minimize the worst error of the result;
-// each around a point near which rounding matters most. Worst error of erfc, rounding included:
-// less than 5 ulp.
-enum { ERF_TERMS = 7, ERFC_FAR = 10 };
-// erf(x) / x - 1 over x^2, |x| < 1.1
-static const double erf_near_terms[ERF_TERMS] = {
-    7.233923857e-05, -7.822594395e-04, 5.167172536e-03, -2.684290857e-02,
-    1.128333401e-01, -3.761260500e-01, 1.283791630e-01};
+// f32: a least-squares fit on Chebyshev nodes, reweighted to minimize the worst error, around a
+// point near which rounding matters most. Worst error of erfc, rounding included: less than 5 ulp.
+enum { ERFC_FAR = 10 };
 // exp(x^2) erfc(x) / u over u - 0.3 with u = 1 / (x + 1), x in [0.5, 11]
 static const double erfc_far_terms[ERFC_FAR] = {
     -1.820990375e+00, 1.631547647e+00,  3.925535337e-01,  -1.182206064e+00, 4.284080695e-01,
     4.673782845e-01,  -5.089732639e-01, -1.996324535e-01, 5.998777576e-01,  7.464311791e-01};
 
 static vt_value *erf_near(vt_chlo *c, vt_value *x) {
-  if (!is_wide(c))
-    return add(c, x, mul(c, x, polynomial(c, square(c, x), erf_near_terms, ERF_TERMS)));
+  if (!is_wide(c)) return vt_chlo_op(c, VT_OP_ERF, x, NULL);
   vt_value *t = plus(c, times(c, square(c, x), 2), -1);
   return mul(c, x, chebyshev(c, t, erf_terms, 13));
 }
