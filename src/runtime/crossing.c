@@ -162,20 +162,30 @@ static uint64_t variant_of(const vt_executable *executable) {
   return vt_hash_bytes(executable->own, executable->info.param_count, 1);
 }
 
-// With the lock held.
-static vt_status enter(vt_crossing *crossing, vt_launch *found, vt_run_job *job,
-                       vt_launch **out_launch) {
-  const vt_executable_info *info = &job->executable->info;
-  uint64_t key = vt_hash_bytes(found->members, (size_t)found->count * sizeof(int32_t), 7);
-  struct vt_group *group = group_of(crossing, key);
+// With the lock held: the number that the run of these members would have.
+static vt_status find_number(vt_launch *found) {
+  found->group = vt_hash_bytes(found->members, (size_t)found->count * sizeof(int32_t), 7);
+  const struct vt_group *group = group_of(found->crossing, found->group);
   if (!group) return vt_error_no_memory();
+  found->number = group->number + 1;
+  return VT_OK;
+}
+
+static vt_status check_members(const vt_launch *found, const vt_executable_info *info) {
   for (int32_t i = 0; i < found->count; i++)
-    if (crossing->lost[found->members[i]])
-      return gone(crossing, found->members[i], info, group->number + 1);
-  vt_launch *launch = find(crossing, key, group->number + 1);
-  if (!launch) launch = add(crossing, key, group->number + 1);
+    if (found->crossing->lost[found->members[i]])
+      return gone(found->crossing, found->members[i], info, found->number);
+  return VT_OK;
+}
+
+// With the lock held.
+static vt_status enter(vt_launch *found, vt_run_job *job, vt_launch **out_launch) {
+  vt_crossing *crossing = found->crossing;
+  const vt_executable_info *info = &job->executable->info;
+  vt_launch *launch = find(crossing, found->group, found->number);
+  if (!launch) launch = add(crossing, found->group, found->number);
   if (!launch) return vt_error_no_memory();
-  group->number++;
+  group_of(crossing, found->group)->number++;
   atomic_fetch_add(&launch->refs, 1); // of the job
   launch->members = found->members;
   launch->count = found->count;
@@ -185,17 +195,24 @@ static vt_status enter(vt_crossing *crossing, vt_launch *found, vt_run_job *job,
   launch->variant = variant_of(job->executable);
   launch->words_missing = launch->count; // ours is the last to count
   for (const vt_said *said = launch->said; said; said = said->next) launch->words_missing--;
+  const vt_status failed = vt_answer_failure(crossing, launch); // elsewhere
+  if (failed && !launch->error) launch->error = vt_status_copy(failed);
   *out_launch = launch;
   return VT_OK;
 }
 
 vt_status vt_launch_create(vt_client *client, vt_run_job *job, vt_launch **out_launch) {
   vt_crossing *crossing = client->crossing;
-  vt_launch found = {0};
+  vt_launch found = {.crossing = crossing};
   VT_TRY(find_members(&found, client, &job->executable->info));
   pthread_mutex_lock(&crossing->lock);
-  vt_status st = enter(crossing, &found, job, out_launch);
+  vt_status st = find_number(&found);
+  vt_status lost = st ? VT_OK : check_members(&found, &job->executable->info);
+  if (!st && !lost) st = enter(&found, job, out_launch);
   pthread_mutex_unlock(&crossing->lock);
+  // The others may have heard the word of the one that is gone, and would wait for ours.
+  if (lost) vt_launch_failed(&found, lost);
+  if (lost) st = lost;
   free(found.members);
   return st;
 }

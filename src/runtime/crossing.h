@@ -103,6 +103,7 @@ vt_status vt_part_take(vt_launch *launch, const vt_word *word, vt_bytes body) VT
 // crossing_calls.c
 void vt_answer_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body);
 void vt_answers_free(vt_crossing *crossing);
+void vt_launch_failed(const vt_launch *launch, vt_status error); // tells the others; borrows
 vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch); // borrowed
 
 // crossing_blocks.c; with the lock held. NULL launch: all

@@ -10,8 +10,20 @@
 #include "base/check.h"
 #include "runtime/crossing.h"
 
+// With the lock held: what another process said of the end of a run.
+static vt_status failure_of(const vt_crossing *crossing, uint64_t group, uint64_t number) {
+  for (const vt_answer *a = crossing->answers; a; a = a->next)
+    if (a->error && a->group == group && a->number == number) return a->error;
+  return VT_OK;
+}
+
+vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch) {
+  return failure_of(crossing, launch->group, launch->number);
+}
+
 // With the lock held.
 void vt_answer_take(vt_crossing *crossing, int32_t from, const vt_word *word, vt_bytes body) {
+  if (word->kind == VT_WORD_FAILURE && failure_of(crossing, word->group, word->number)) return;
   vt_answer *answer = malloc(sizeof *answer + body.size);
   if (!answer) return; // the wait ends at its limit
   *answer = (vt_answer){.group = word->group,
@@ -52,13 +64,6 @@ static vt_answer **find(vt_crossing *crossing, const vt_launch *launch, int32_t 
       return at;
   }
   return NULL;
-}
-
-// What another process said of the end of a run. With the lock held.
-vt_status vt_answer_failure(const vt_crossing *crossing, const vt_launch *launch) {
-  for (const vt_answer *a = crossing->answers; a; a = a->next)
-    if (a->error && a->group == launch->group && a->number == launch->number) return a->error;
-  return VT_OK;
 }
 
 // With the lock held.
@@ -154,19 +159,21 @@ vt_host_transfer vt_launch_calls(vt_crossing_calls *calls) {
   return (vt_host_transfer){.user = calls, .send = call_send, .recv = call_recv};
 }
 
+void vt_launch_failed(const vt_launch *launch, vt_status error) {
+  vt_word word = {
+      .kind = VT_WORD_FAILURE,
+      .group = launch->group,
+      .number = launch->number,
+      .code = vt_status_code(error),
+      .text = {(const uint8_t *)vt_status_message(error), vt_status_message_size(error)}};
+  for (int32_t i = 0; i < launch->count; i++)
+    if (launch->members[i] != launch->crossing->process)
+      vt_launch_send(launch, launch->members[i], &word);
+}
+
 void vt_launch_over(vt_launch *launch, vt_status error) {
   vt_crossing *crossing = launch->crossing;
-  if (error) {
-    vt_word word = {
-        .kind = VT_WORD_FAILURE,
-        .group = launch->group,
-        .number = launch->number,
-        .code = vt_status_code(error),
-        .text = {(const uint8_t *)vt_status_message(error), vt_status_message_size(error)}};
-    for (int32_t i = 0; i < launch->count; i++)
-      if (launch->members[i] != crossing->process)
-        vt_launch_send(launch, launch->members[i], &word);
-  }
+  if (error) vt_launch_failed(launch, error);
   pthread_mutex_lock(&crossing->lock);
   for (vt_answer **at = &crossing->answers; *at;)
     if ((*at)->group == launch->group && (*at)->number == launch->number)

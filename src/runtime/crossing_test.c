@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -90,18 +91,24 @@ static void drop(arrays *a) {
   }
 }
 
-static vt_status step(vt_client *client, vt_executable *executable, arrays *a) {
-  vt_buffer *in[DEVICES][2], *out[DEVICES][2];
+static vt_status start_step(vt_client *client, vt_executable *executable, const arrays *a,
+                            vt_buffer *out[DEVICES][2], vt_event **out_done) {
+  vt_buffer *in[DEVICES][2];
   vt_buffer *const *in_rows[DEVICES];
   vt_buffer **out_rows[DEVICES];
-  vt_event *done = NULL;
   for (int32_t i = 0; i < a->here; i++) {
     in[i][0] = a->x[i], in[i][1] = a->y[i];
     in_rows[i] = in[i];
     out_rows[i] = out[i];
   }
   vt_execution execution = {.arguments = in_rows, .results = out_rows, .argument_count = 2};
-  VT_TRY(vt_executable_execute(client, executable, &execution, &done));
+  return vt_executable_execute(client, executable, &execution, out_done);
+}
+
+static vt_status step(vt_client *client, vt_executable *executable, arrays *a) {
+  vt_buffer *out[DEVICES][2];
+  vt_event *done = NULL;
+  VT_TRY(start_step(client, executable, a, out, &done));
   vt_status st = vt_event_await(done);
   vt_event_release(done);
   drop(a);
@@ -259,6 +266,55 @@ static int see_a_death(int count, int index) {
 static void a_death_ends_the_runs_of_all(void **state) {
   (void)state;
   run_all(4, see_a_death, 2);
+}
+
+// One announces a run and dies before the others have; two of them hear its word, and the third
+// sees its end before it begins the run.
+static atomic_int *announced, *ended; // in memory that children share
+
+static void wait_until(atomic_int *at, int least) {
+  while (atomic_load(at) < least) usleep(1000);
+}
+
+static int die_after_the_word(int count, int index) {
+  vt_client *client = NULL;
+  arrays a = {0};
+  setenv("VTPU_COLLECTIVE_TIMEOUT", "60", 1);
+  vt_status st = join(count, index, &client);
+  vt_executable *executable = st ? NULL : compile(client, "add");
+  if (!st) st = put(client, &a);
+  if (st || !executable) return st ? fail_with(st) : 1;
+  for (int i = 0; i < 3 && !st; i++) st = step(client, executable, &a);
+  if (index == 2) {
+    wait_until(announced, 2);
+    usleep(100000);
+    vt_buffer *out[DEVICES][2];
+    vt_event *done = NULL;
+    st = start_step(client, executable, &a, out, &done);
+    if (st) return fail_with(st);
+    usleep(200000);
+    atomic_fetch_add(announced, 1);
+    raise(SIGKILL);
+  }
+  if (index == 0) {
+    wait_until(announced, 3);
+    usleep(300000); // its end is seen
+  } else {
+    atomic_fetch_add(announced, 1);
+  }
+  if (!st) st = step(client, executable, &a);
+  int bad = expect_error(st, "process 2 (host localhost");
+  atomic_fetch_add(ended, 1);
+  wait_until(ended, 3); // nobody's leaving helps
+  drop(&a);
+  vt_executable_release(executable);
+  vt_client_destroy(client);
+  return bad;
+}
+
+static void a_death_before_the_last_word_ends_the_run(void **state) {
+  (void)state;
+  run_all(4, die_after_the_word, 2);
 }
 
 // ---- replicas -----------------------------------------------------------------------------------
@@ -608,6 +664,7 @@ int main(void) {
       cmocka_unit_test(replicas_that_reduce_otherwise_end_on_all),
       cmocka_unit_test(replicas_in_another_order_end_on_all),
       cmocka_unit_test(a_death_ends_the_runs_of_all),
+      cmocka_unit_test(a_death_before_the_last_word_ends_the_run),
       cmocka_unit_test(arrays_go_from_process_to_process),
       cmocka_unit_test(leaving_is_told_from_dying),
   };
@@ -617,5 +674,8 @@ int main(void) {
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   shared_large = mmap(NULL, TRANSPORTS * sizeof *shared_large, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  announced =
+      mmap(NULL, 2 * sizeof *announced, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ended = announced + 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

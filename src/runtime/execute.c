@@ -166,7 +166,7 @@ static void job_run(vt_job *base) {
   if (!st && !job->executable->zeros) st = job_program(job);
   if (job->executable->unexecuted) job_is_seen(job);
   if (!st && job->executable->predicted) atomic_fetch_add(&job->executable->predicted->runs, 1);
-  if (job->launch && (job->executable->transfers || job->executable->parts > 1))
+  if (job->launch && (job->refused || job->executable->transfers || job->executable->parts > 1))
     vt_launch_over(job->launch, st);
   // Memory that only this run held is freed before anybody is notified: the next run finds it in
   // the pool.
