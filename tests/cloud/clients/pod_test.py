@@ -66,8 +66,10 @@ main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
 # JAX asks the metadata server for the slices of a multislice unless it is told, with a package that is not in this Python.
 SETTINGS = 'umask 0; export MEGASCALE_COORDINATOR_ADDRESS= MEGASCALE_NUM_SLICES= MEGASCALE_SLICE_ID= OMP_NUM_THREADS=1; '
 PROGRAM = '^python3 .*train.py'
-# What a user's own script does: the notice is to be seen in the metadata, and SIGTERM tells JAX.
-WATCH = '''curl -s -H "Metadata-Flavor: Google" "http://metadata.google.internal/computeMetadata/v1/instance/preempted?wait_for_change=true"'''
+# What a user's own script does: the notice is to be seen in the metadata, and SIGTERM tells JAX. The wait has an end, for a
+# notice that came before it began.
+WATCH = '''until curl -s -H "Metadata-Flavor: Google" \
+  "http://metadata.google.internal/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=5" | grep TRUE; do :; done'''
 
 
 def ssh(node, worker, command, check=True):
