@@ -29,6 +29,7 @@ typedef struct vt_kvalue {
   bool native, loads;             // the op has code; it is a load with code
   bool wants_memory, wants_dense; // what uses need
   bool free;                      // of constants and counts: costs nothing to compute again
+  bool level;                     // the same along the last dimension
   bool passes;                    // is a block of a window, or another view of one
   bool sum;                       // a product that a store adds to what it keeps, or their sum
   uint32_t depth;                 // of values without a home, of views
@@ -109,6 +110,12 @@ bool vt_kplan_keeps_places(const vt_kplan *p, const vt_mvalue *v, const vt_mvalu
 bool vt_kplan_same_scalar(const vt_mvalue *a, const vt_mvalue *b);
 // The free dimension of a product's side.
 int32_t vt_kplan_free_dim(const vt_mop *op, int side);
+
+// Its block is the same at all points of the grid that differ in the first `dims` indices only.
+bool vt_kplan_stays(const vt_mwindow *w, uint32_t dims);
+
+// kernel_level.c: which values of the body are level, once the grid is known.
+void vt_kplan_levels(vt_kplan *p);
 
 // kernel_memory.c: places of what has memory, once homes are known.
 void vt_kplan_place(vt_kplan *p, const vt_mfunc *func);

@@ -98,8 +98,7 @@ static bool moves_with(const vt_mosaic *k, const vt_mwindow *w, uint32_t dim) {
   return false;
 }
 
-// Each point of the free dimensions writes the same blocks.
-static bool stays(const vt_mwindow *w, uint32_t dims) {
+bool vt_kplan_stays(const vt_mwindow *w, uint32_t dims) {
   if (w->whole || w->element || w->revisits || !w->transform) return false;
   const vt_mblock *block = w->transform->block;
   for (const vt_mop *op = block->first; op; op = op->next) {
@@ -138,7 +137,7 @@ static bool dims_are_free(finder *f, uint32_t inputs) {
     if (f->written[i]) return false;
   for (uint32_t i = 0; i < k->window_count; i++) {
     if (i < inputs && f->written[k->prefetch_count + i]) return false;
-    f->p->last_results[i] = i >= inputs && stays(&k->windows[i], f->free_dims);
+    f->p->last_results[i] = i >= inputs && vt_kplan_stays(&k->windows[i], f->free_dims);
     if (i >= inputs && !f->p->last_results[i] && !moves_with_all(f, &k->windows[i]) &&
         !(f->asks && follows(k, &k->windows[i], f->free_dims)))
       return false;

@@ -390,24 +390,38 @@ static bool same_spot(const spot *a, const spot *b) {
   return true;
 }
 
-static LLVMValueRef eval(nest *n, const vt_mvalue *v, const spot *at) {
+// One element of a row stands for all where all are the same. It is read before the columns, which
+// may be written where it lies.
+static void level_spot(const nest *n, const vt_mvalue *v, spot *at) {
+  if (at->flat || !n->before || at->lane != v->type.rank - 1 || !plan_of(n, v)->level) return;
+  at->index[at->lane] = vt_ki64(n->k, 0);
+  at->lane = -1;
+}
+
+// `made`: by its op, also where it has a home.
+static LLVMValueRef eval_once(nest *n, const vt_mvalue *v, const spot *at, bool made) {
   LLVMBuilderRef b = builder(n);
   bool scalar = v->type.kind != VT_MVECTOR;
   spot all = *at;
   if (scalar) all = (spot){.rank = 0, .lane = -1};
+  if (!scalar) level_spot(n, v, &all);
   for (uint32_t i = 0; i < n->known_count; i++)
     if (n->known[i].value == v && same_spot(&n->known[i].at, &all)) return n->known[i].result;
   bool before = n->before && all.lane < 0;
   LLVMBasicBlockRef here = LLVMGetInsertBlock(b);
   bool moves = before && here != n->before;
   if (moves) LLVMPositionBuilderAtEnd(b, n->before);
-  LLVMValueRef x = eval_home(n, v, &all);
+  LLVMValueRef x = made ? eval_op(n, v->op, &all) : eval_home(n, v, &all);
   if (moves) {
     n->before = LLVMGetInsertBlock(b);
     LLVMPositionBuilderAtEnd(b, here);
   }
   if (n->known_count < MOST_KNOWN) n->known[n->known_count++] = (known){v, all, before, x};
   return x;
+}
+
+static LLVMValueRef eval(nest *n, const vt_mvalue *v, const spot *at) {
+  return eval_once(n, v, at, false);
 }
 
 // ---- one result element for each element --------------------------------------------------------
@@ -474,7 +488,7 @@ static LLVMValueRef map_columns(nest *n, void *user, LLVMValueRef column, LLVMVa
   spot at = m->at;
   at.index[at.flat ? 0 : m->column] = column;
   at.lane = at.flat ? 0 : m->column;
-  LLVMValueRef x = m->op ? eval_op(n, m->op, &at) : eval(n, m->value, &at);
+  LLVMValueRef x = eval_once(n, m->op ? &m->op->results[0] : m->value, &at, m->op != NULL);
   x = vt_klanes_convert(k->e, &k->arena, m->dtype, m->place->dtype, x);
   if (m->rounds) x = vt_emit_round(k->e, VT_BF16, x);
   write(n, m, &at, x, mask);
@@ -486,6 +500,7 @@ static bool is_flat(const nest *n, const vt_mvalue *v, int64_t count) {
   if (v->type.kind != VT_MVECTOR) return true;
   const vt_kvalue *p = plan_of(n, v);
   int64_t dense[VT_MOSAIC_RANK];
+  if (p->level && !vt_kplan_is_splat(v)) return false; // once for a row
   bool same = vt_mtype_elements(v->type) == count;
   if (p->home == VT_KHOME_MEMORY || p->home == VT_KHOME_ALIAS) return same;
   if (p->home == VT_KHOME_LEAF) {
@@ -508,6 +523,7 @@ static bool is_flat(const nest *n, const vt_mvalue *v, int64_t count) {
 static bool op_is_flat(const nest *n, const vt_mop *op, int64_t count) {
   int64_t dense[VT_MOSAIC_RANK];
   const vt_kvalue *p = plan_of(n, &op->results[0]);
+  if (p->level && op->code != VT_MOP_CONSTANT) return false;
   if (p->loads) {
     vt_kdense(op->results[0].type, dense);
     return !memcmp(dense, p->strides, sizeof *dense * (size_t)op->results[0].type.rank);

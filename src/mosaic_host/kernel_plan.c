@@ -913,6 +913,7 @@ bool vt_kplan_make(vt_kplan *p) {
   for (uint32_t i = 0; i < k->func_count && !n.refused; i++) plan_func(&n, &k->funcs[i]);
   if (n.refused) return false;
   vt_kplan_grid(p);
+  vt_kplan_levels(p);
   for (uint32_t i = 0; i < k->func_count; i++) vt_kplan_place(p, &k->funcs[i]);
   return true;
 }

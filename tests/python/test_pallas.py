@@ -675,6 +675,72 @@ def test_rows_in_turns_are_all_rows_at_once(rows, dtype, monkeypatch):
     np.testing.assert_allclose(got["code"], got["evaluator"], atol=2e-3)
 
 
+def keeps_highest(x, m):
+    m[...] = jnp.maximum(m[...], x[...].max(axis=1)[:, None])
+
+
+def keeps_in_some_rows(x, m):
+    m[8:16, :] = jnp.broadcast_to(x[8:16, :].max(axis=1)[:, None], (8, 256)) + m[8:16, :]
+
+
+def keeps_in_turn(x, m):
+    m[...] = jnp.exp(-jnp.abs(m[...])) * 2 + m[...]
+
+
+def keeps_halves_apart(x, m):
+    m[:, :128] = jnp.broadcast_to(x[:, :1], (64, 128))
+
+
+def keeps_columns(x, m):
+    m[...] = m[...] + x[...]
+
+
+def keeps_every_other_time(x, m):
+    keeps_highest(x, m)
+
+    @pl.when(pl.program_id(0) == 1)
+    def _():
+        m[:, 128:] = x[:, 128:]
+
+
+def keeps_counts(x, m):
+    m[...] = m[...] + jax.lax.broadcasted_iota(I32, m.shape, 0).astype(F32)
+
+
+@pytest.mark.parametrize("where", ["scratch", "result", "operand"])
+@pytest.mark.parametrize("keep", [keeps_highest, keeps_in_some_rows, keeps_in_turn, keeps_halves_apart, keeps_columns,
+                                  keeps_every_other_time, keeps_counts], ids=lambda keep: keep.__name__)
+@pytest.mark.parametrize("begins", [True, False], ids=["filled", "as_it_is"])
+def test_one_number_for_each_row(keep, where, begins, monkeypatch):
+    """What a kernel keeps from point to point may be the same in all columns, or seem to be."""
+    x, start = numbers(3 * 64, 256), numbers(64, 256, seed=1)
+
+    def kernel(x, start, o, low, m):
+        @pl.when((pl.program_id(0) == 0) & begins)
+        def _():
+            m[...] = jnp.full_like(m, -0.5)
+
+        keep(x, m)
+        scale = jnp.exp(m[...] * 0.25)
+        o[...] = x[...] * scale + m[...]
+        low[...] = jnp.broadcast_to((scale + m[...] * 2 + x[...] * 0).min(axis=0)[None, :], low.shape)
+
+    rows, whole = pl.BlockSpec((64, 256), lambda i: (i, 0)), pl.BlockSpec((64, 256), lambda i: (0, 0))
+    outs = [rows, pl.BlockSpec((8, 256), lambda i: (i, 0))]
+    shapes = [shaped(x.shape), shaped((24, 256))]
+    kept = where != "scratch"
+    got = {}
+    for how in ("code", "evaluator"):
+        monkeypatch.setenv("VTPU_PALLAS", how)
+        call = pl.pallas_call(
+            kernel, shapes + [shaped(start.shape)] * kept, grid=(3,), in_specs=[rows, whole], out_specs=outs + [whole] * kept,
+            scratch_shapes=[] if kept else [pltpu.VMEM(start.shape, F32)],
+            input_output_aliases={1: 2} if where == "operand" else {})
+        got[how] = [np.asarray(value) for value in jax.jit(lambda x, y: call(x, y))(x, start)]
+    for value, want in zip(got["code"], got["evaluator"], strict=True):
+        np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5)
+
+
 def test_rows_of_a_product_with_what_a_store_has_changed(monkeypatch):
     """The right side of the second product is read before any row of it is written anew, the third after all are."""
     def kernel(x, o, s):
