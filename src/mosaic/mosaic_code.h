@@ -20,7 +20,7 @@ struct vt_mcode {
   const bool *kept_inputs; // by window: the body does not write into its block
   // By window: only products read the block of an operand, at the strides that its state has.
   const bool *strided_inputs;
-  const bool *filled; // by array: the body writes all of it before it reads any
+  const bool *filled; // by array: the body writes all of it before it reads any of it, or leaves it
   // By window: each point of the free dimensions makes this result anew, the last one's stays.
   const bool *last_results;
   // Product number `product`: out = a x b. 0: done

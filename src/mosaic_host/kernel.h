@@ -93,6 +93,8 @@ bool vt_kplan_is_splat(const vt_mvalue *v); // a constant
 bool vt_kplan_constant(const vt_mvalue *v, int64_t *out);
 // What a value is when all indices of the grid but the first `unknown` are 0.
 bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out);
+// When they are the last ones.
+bool vt_kplan_fold_last(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out);
 // Dimensions that differ by sizes of 1 only: by dimension of `to` that of `from`, or -1.
 bool vt_kplan_unit_cast(vt_mtype from, vt_mtype to, int32_t *map);
 

@@ -29,20 +29,29 @@ static bool fold_binary(vt_mopcode code, int64_t predicate, int64_t x, int64_t y
   }
 }
 
+// The points of the grid at which values are folded: their indices from `first` on are known.
+typedef struct points {
+  const vt_mosaic *k; // NULL: no index is known
+  uint32_t first;
+  bool last; // the known ones are the last, not 0
+} points;
+
+static bool fold_index(const points *p, const vt_mvalue *v, int64_t *out) {
+  uint32_t number = (uint32_t)(v - v->block->args);
+  if (!p->k || v->block->owner || number >= p->k->grid_rank || number < p->first) return false;
+  *out = p->last ? p->k->grid[number] - 1 : 0;
+  return !p->last || p->k->grid[number] > 0;
+}
+
 // Visits at most `left` values: operands may be shared.
-static bool fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int32_t *left,
-                 int64_t *out) {
+static bool fold(const points *p, const vt_mvalue *v, int32_t *left, int64_t *out) {
   const vt_mop *op = v->op;
   int64_t in[3];
   if (--*left < 0) return false;
   if (v->type.kind != VT_MSCALAR || !vt_dtype_is_integer(v->type.dtype)) {
     if (v->type.kind != VT_MSCALAR || v->type.dtype != VT_PRED) return false;
   }
-  if (!op) {
-    uint32_t number = (uint32_t)(v - v->block->args);
-    *out = 0;
-    return k && !v->block->owner && number < k->grid_rank && number >= unknown;
-  }
+  if (!op) return fold_index(p, v, out);
   if (op->code == VT_MOP_CONSTANT) {
     const vt_literal *literal = vt_mop_attr(op, VT_MATTR_VALUE)->literal;
     *out = vt_int_load(literal->type.dtype, literal->data, 0);
@@ -50,7 +59,7 @@ static bool fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int32
   }
   if (op->operand_count < 1 || op->operand_count > 2 || op->block_count) return false;
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!fold(k, op->operands[i], unknown, left, &in[i])) return false;
+    if (!fold(p, op->operands[i], left, &in[i])) return false;
   switch (op->code) {
   case VT_MOP_EXTUI:
   case VT_MOP_EXTSI:
@@ -70,7 +79,12 @@ static bool fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int32
 
 bool vt_kplan_fold(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out) {
   int32_t left = MOST_FOLDED;
-  return fold(k, v, unknown, &left, out);
+  return fold(&(points){k, unknown, false}, v, &left, out);
+}
+
+bool vt_kplan_fold_last(const vt_mosaic *k, const vt_mvalue *v, uint32_t unknown, int64_t *out) {
+  int32_t left = MOST_FOLDED;
+  return fold(&(points){k, unknown, true}, v, &left, out);
 }
 
 bool vt_kplan_constant(const vt_mvalue *v, int64_t *out) {

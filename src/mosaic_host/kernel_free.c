@@ -167,6 +167,45 @@ static void find_free(finder *f, bool asks) {
     if (dims_are_free(f, f->p->kernel->input_count)) break;
 }
 
+// ---- results that need not be cleared -----------------------------------------------------------
+// The body stores all of a block, at the last of its points at the latest, and never reads it.
+
+// *out_stored: it is stored where the body surely comes at the last point of a block that depends
+// on the first `dims` indices. False: something else happens to the array.
+static bool is_stored_only(const finder *f, const vt_mblock *block, int32_t array, uint32_t dims,
+                           bool surely, bool *out_stored) {
+  for (const vt_mop *op = block->first; op; op = op->next) {
+    bool dead =
+        op->result_count == 1 && !op->block_count && !vt_kvalue_of(f->p, &op->results[0])->live;
+    for (uint32_t i = 0; i < op->operand_count && !dead; i++) {
+      const vt_mvalue *v = op->operands[i];
+      if (v->type.kind != VT_MREF || vt_kvalue_of(f->p, v)->array != array) continue;
+      if (i != 1 || !fills(f, op)) return false;
+      *out_stored = *out_stored || surely;
+    }
+    for (uint32_t b = 0; b < op->block_count; b++) {
+      int64_t taken;
+      bool known =
+          op->code == VT_MOP_IF && vt_kplan_fold_last(f->p->kernel, op->operands[0], dims, &taken);
+      bool comes = op->code == VT_MOP_REGION || op->code == VT_MOP_TRACE ||
+                   (known && (taken != 0) == (b == 0));
+      if (!is_stored_only(f, op->blocks[b], array, dims, surely && comes, out_stored)) return false;
+    }
+  }
+  return true;
+}
+
+static bool is_overwritten(const finder *f, uint32_t window) {
+  const vt_mosaic *k = f->p->kernel;
+  uint32_t dims = 0;
+  bool stored = false;
+  while (dims < k->grid_rank && !follows(k, &k->windows[window], dims)) dims++;
+  return follows(k, &k->windows[window], dims) &&
+         is_stored_only(f, k->body->block, (int32_t)(k->prefetch_count + window), dims, true,
+                        &stored) &&
+         stored;
+}
+
 // ---- blocks -------------------------------------------------------------------------------------
 
 // Takes those windows off whose blocks are read by something other than products that know where
@@ -234,4 +273,6 @@ void vt_kplan_grid(vt_kplan *p) {
   for (uint32_t i = 0; i < arrays; i++) f.filled[i] = 0;
   if (!vt_mosaic_meets(k)) find_filled(&f, k->body->block, true);
   for (uint32_t i = 0; i < arrays; i++) p->filled[i] = f.filled[i] == 1;
+  for (uint32_t i = k->input_count; i < k->window_count && !vt_mosaic_meets(k); i++)
+    if (is_overwritten(&f, i)) p->filled[k->prefetch_count + i] = true;
 }

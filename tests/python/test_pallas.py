@@ -741,6 +741,56 @@ def test_one_number_for_each_row(keep, where, begins, monkeypatch):
         np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5)
 
 
+def at_the_last(i, j, x, o):
+    return j == pl.num_programs(1) - 1, x[...]
+
+
+def at_the_second(i, j, x, o):
+    return j == 1, x[...]
+
+
+def where_the_program_says(i, j, x, o):
+    return x[0, 0] > 0, x[...]
+
+
+def in_every_second_block(i, j, x, o):
+    return (j == 2) & (i % 2 == 0), x[...]
+
+
+def on_what_is_there(i, j, x, o):
+    return j == 2, x[...] + o[...]
+
+
+def by_half(i, j, x, o):
+    return j == 2, x[:32, :]
+
+
+@pytest.mark.parametrize("stores", [at_the_last, at_the_second, where_the_program_says, in_every_second_block, on_what_is_there,
+                                    by_half], ids=lambda stores: stores.__name__)
+def test_what_no_point_stores_is_zero(stores, monkeypatch):
+    monkeypatch.setenv("VTPU_PALLAS", "code")
+    x = numbers(4 * 64, 128)
+
+    def kernel(x, o):
+        when, value = stores(pl.program_id(0), pl.program_id(1), x, o)
+
+        @pl.when(when)
+        def _():
+            o[:value.shape[0], :] = value
+
+    want = np.array(x).reshape(4, 64, 128)
+    for i in range(4):
+        if (stores is where_the_program_says and want[i, 0, 0] <= 0) or (stores is in_every_second_block and i % 2):
+            want[i] = 0
+        if stores is by_half:
+            want[i, 32:] = 0
+    block = pl.BlockSpec((64, 128), lambda i, j: (i, 0))
+    run = jax.jit(lambda x: pl.pallas_call(kernel, shaped(x.shape), grid=(4, 3), in_specs=[block], out_specs=block)(x))
+    for _ in range(3):  # in memory that held something else
+        jax.block_until_ready(jax.jit(lambda x: x * jnp.nan)(x))
+        np.testing.assert_array_equal(np.asarray(run(x)).reshape(want.shape), want)
+
+
 def test_rows_of_a_product_with_what_a_store_has_changed(monkeypatch):
     """The right side of the second product is read before any row of it is written anew, the third after all are."""
     def kernel(x, o, s):
