@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "host/cpu.h"
+#include "host/turn.h"
 
 // LINE: elements of a line that one task copies, SHARED_LINE: of several in the same cache lines
 enum { TILE = 64, LINE = 16 << 10, SHARED_LINE = 1 << 10 };
@@ -107,33 +108,38 @@ VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, i
 // through a buffer of its own, so that each cache line of either side is accessed all at once:
 // large power-of-two strides would otherwise evict the tile's lines from L1 before they are fully
 // used.
-#define TRANSPOSE(type)                                                                            \
+#define TRANSPOSE(type, lanes)                                                                     \
   do {                                                                                             \
-    type buffer[TILE][TILE + 64 / sizeof(type)];                                                   \
+    enum { PADDED = TILE + 64 / sizeof(type) };                                                    \
+    type lines[TILE][PADDED];                                                                      \
+    int64_t whole_rows = rows & -lanes, whole_columns = columns & -lanes;                          \
     for (int64_t c = 0; c < columns; c++)                                                          \
-      memcpy(buffer[c], from + c * from_step, (size_t)rows * sizeof(type));                        \
-    for (int64_t r = 0; r < rows; r++) {                                                           \
-      type *line = (type *)(to + r * to_step);                                                     \
-      for (int64_t c = 0; c < columns; c++) line[c] = buffer[c][r];                                \
-    }                                                                                              \
+      memcpy(lines[c], from + c * from_step, (size_t)rows * sizeof(type));                         \
+    for (int64_t r = 0; r < whole_rows; r += lanes)                                                \
+      for (int64_t c = 0; c < whole_columns; c += lanes)                                           \
+        vt_turn##lanes(&lines[c][r], sizeof lines[c],                                              \
+                       to + r * to_step + c * (int64_t)sizeof(type), to_step);                     \
+    for (int64_t r = 0; r < rows; r++)                                                             \
+      for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; c++)                       \
+        memcpy(to + r * to_step + c * (int64_t)sizeof(type), &lines[c][r], sizeof(type));          \
   } while (0)
 
-static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
-                           int64_t to_step, int64_t from_step, int64_t bytes) {
+VT_ANY_CPU static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
+                                      int64_t to_step, int64_t from_step, int64_t bytes) {
   vt_assert(rows <= TILE && columns <= TILE &&
             (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8));
   switch (bytes) {
   case 1:
-    TRANSPOSE(uint8_t);
+    TRANSPOSE(uint8_t, 16);
     break;
   case 2:
-    TRANSPOSE(word16);
+    TRANSPOSE(uint16_t, 8);
     break;
   case 4:
-    TRANSPOSE(word32);
+    TRANSPOSE(uint32_t, 4);
     break;
   default:
-    TRANSPOSE(word64);
+    TRANSPOSE(uint64_t, 2);
     break;
   }
 }

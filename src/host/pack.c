@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pack.c - strided copies with conversion. See pack.h.
-// Two inner loops: rows, when the innermost target dimension is dense in the source too, and 16 x
-// 16 tiles, when another dimension is. Work is split over the outer dimensions in blocks of about
+// Two inner loops: rows, when the innermost target dimension is dense in the source too, and 32 x
+// 32 tiles, when another dimension is. Work is split over the outer dimensions in blocks of about
 // 16 Ki elements.
 #include "base/check.h"
 #include "host/pack.h"
@@ -9,8 +9,9 @@
 #include <string.h>
 
 #include "host/cpu.h"
+#include "host/turn.h"
 
-enum { TILE = 16, BLOCK = 16 << 10, TEAM_FROM = 256 << 10 };
+enum { TILE = 32, BLOCK = 16 << 10, TEAM_FROM = 256 << 10 };
 
 static inline uint16_t to_bf16(uint32_t bits) {
   uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -35,13 +36,28 @@ static inline uint64_t keep64(uint64_t bits) {
   return bits;
 }
 
+// to[c][r] = from[r][c] in whole squares, which may reach beyond `rows` and `columns` in the tile.
+#define TURN(bits, lanes)                                                                          \
+  static inline void turn##bits(const uint##bits##_t *from, int64_t from_stride,                   \
+                                uint##bits##_t(*to)[TILE], int64_t rows, int64_t columns) {        \
+    for (int64_t c = 0; c < columns; c += lanes)                                                   \
+      for (int64_t r = 0; r < rows; r += lanes)                                                    \
+        vt_turn##lanes(from + r * from_stride + c, from_stride * (int64_t)sizeof *from, &to[c][r], \
+                       sizeof to[c]);                                                              \
+  }
+TURN(8, 16)
+TURN(16, 8)
+TURN(32, 4)
+TURN(64, 2)
+
 // A row of `count` elements, and a tile: `count` target rows of `width`, target rows being source
-// columns.
-#define KERNELS(name, source, target, convert)                                                     \
+// columns. Whole cache lines of either side are accessed at once: large power-of-two strides would
+// otherwise evict them half used. `kept`: `convert` changes nothing.
+#define KERNELS(name, source, bits, kept, convert)                                                 \
   VT_ANY_CPU static void name##_row(const void *from, int64_t from_stride, void *to,               \
                                     int64_t count) {                                               \
     const source *f = from;                                                                        \
-    target *t = to;                                                                                \
+    uint##bits##_t *t = to;                                                                        \
     if (from_stride == 1)                                                                          \
       for (int64_t i = 0; i < count; i++) t[i] = convert(f[i]);                                    \
     else                                                                                           \
@@ -50,20 +66,27 @@ static inline uint64_t keep64(uint64_t bits) {
   VT_ANY_CPU static void name##_tile(const void *from, int64_t from_stride, void *to,              \
                                      int64_t to_stride, int64_t count, int64_t width) {            \
     const source *f = from;                                                                        \
-    target *t = to;                                                                                \
-    target block[TILE][TILE];                                                                      \
-    for (int64_t i = 0; i < width; i++)                                                            \
-      for (int64_t j = 0; j < count; j++) block[j][i] = convert(f[i * from_stride + j]);           \
+    uint##bits##_t *t = to, lines[TILE][TILE], turned[TILE][TILE];                                 \
+    if (kept && count == TILE && width == TILE) {                                                  \
+      turn##bits(from, from_stride, turned, TILE, TILE);                                           \
+    } else {                                                                                       \
+      for (int64_t i = 0; i < width; i++)                                                          \
+        for (int64_t j = 0; j < count; j++) lines[i][j] = convert(f[i * from_stride + j]);         \
+      turn##bits(lines[0], TILE, turned, width, count);                                            \
+    }                                                                                              \
     for (int64_t j = 0; j < count; j++)                                                            \
-      memcpy(t + j * to_stride, block[j], (size_t)width * sizeof(target));                         \
+      if (width == TILE)                                                                           \
+        memcpy(t + j * to_stride, turned[j], sizeof turned[j]);                                    \
+      else                                                                                         \
+        memcpy(t + j * to_stride, turned[j], (size_t)width * sizeof *t);                           \
   }
-KERNELS(f32_f32, uint32_t, uint32_t, keep32)
-KERNELS(f32_round, uint32_t, uint32_t, round32)
-KERNELS(f32_bf16, uint32_t, uint16_t, to_bf16)
-KERNELS(bf16_f32, uint16_t, uint32_t, widen)
-KERNELS(bits16, uint16_t, uint16_t, keep16)
-KERNELS(bits8, uint8_t, uint8_t, keep8)
-KERNELS(bits64, uint64_t, uint64_t, keep64)
+KERNELS(f32_f32, uint32_t, 32, true, keep32)
+KERNELS(f32_round, uint32_t, 32, false, round32)
+KERNELS(f32_bf16, uint32_t, 16, false, to_bf16)
+KERNELS(bf16_f32, uint16_t, 32, false, widen)
+KERNELS(bits16, uint16_t, 16, true, keep16)
+KERNELS(bits8, uint8_t, 8, true, keep8)
+KERNELS(bits64, uint64_t, 64, true, keep64)
 
 typedef struct kernels {
   void (*row)(const void *from, int64_t from_stride, void *to, int64_t count);
