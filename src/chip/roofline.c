@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "chip/flops.h"
+#include "chip/ragged.h"
 #include "chip/traffic.h"
 #include "ir/loop.h"
 #include "ir/sharding.h"
@@ -44,7 +45,8 @@ static double dot_flops(const vt_op *op) {
   uint32_t n = 0;
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &n);
   for (uint32_t i = 0; i < n; i++) flops *= (double)lhs.dims[dims[i]];
-  return flops;
+  vt_ragged ragged;
+  return vt_ragged_of(op, &ragged) ? flops * ragged.part : flops;
 }
 
 // Pairs of an output and a window position along one dimension that hit an element of the input,
@@ -203,6 +205,7 @@ static void count_op(const vt_scope *scope, const vt_op *op, repeats times, coun
     count_func(NULL, written, times, c); // its parameters are not the op's operands
     return;
   }
+  if (vt_ragged_splits(op)) return;
   vt_kernel_said kernel;
   if (op->code == VT_OP_CUSTOM_CALL && c->said && c->said(op, &kernel)) {
     c->flops += times.said * kernel.flops;

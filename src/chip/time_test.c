@@ -791,6 +791,79 @@ static void more_slices_take_longer(void **unused) {
   }
 }
 
+// A product of `m` rows in `groups` groups: each row with its group's matrix, or, with `each`, a
+// product of [k, m] and [m, n] for each group of the m.
+static const char *ragged(int64_t m, int64_t k, int64_t n, int64_t groups, bool each) {
+  static char text[1024];
+  char a[64], b[64], c[64];
+  long long size[] = {m, k, n, groups};
+  snprintf(a, sizeof a, "tensor<%lldx%lldxbf16>", size[each], size[!each]);
+  if (each) {
+    snprintf(b, sizeof b, "tensor<%lldx%lldxbf16>", size[0], size[2]);
+    snprintf(c, sizeof c, "tensor<%lldx%lldx%lldxbf16>", size[3], size[1], size[2]);
+  } else {
+    snprintf(b, sizeof b, "tensor<%lldx%lldx%lldxbf16>", size[3], size[1], size[2]);
+    snprintf(c, sizeof c, "tensor<%lldx%lldxbf16>", size[0], size[2]);
+  }
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%a: %s, %%b: %s, %%s: tensor<%lldxi32>) -> %s {\n"
+           "%%c = \"chlo.ragged_dot\"(%%a, %%b, %%s) <{ragged_dot_dimension_numbers = "
+           "#chlo.ragged_dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [%d], "
+           "lhs_ragged_dimensions = [%d]%s>}> : (%s, %s, tensor<%lldxi32>) -> %s\n"
+           "return %%c : %s } }\n",
+           a, b, size[3], c, !each, each, each ? "" : ", rhs_group_dimensions = [0]", a, b, size[3],
+           c, c);
+  return text;
+}
+
+// More groups cost their matrices, and a tile at each border; the rows cost what they always do.
+static void groups_cost_their_matrices(void **unused) {
+  (void)unused;
+  for (int i = 0; i < 200; i++) {
+    vt_slice slice = slice_of(slices[random_below(SLICES)]);
+    const int64_t tile = 128, edge = 256;
+    int64_t groups = 1 + random_below(64), m = groups * 8 + random_below(8000);
+    int64_t k = 256 + random_below(3000), n = 256 + random_below(3000);
+    bool each = random_below(2);
+    vt_timing all = time_on(&slice, 1, ragged(m, k, n, groups, each));
+    vt_timing one = time_on(&slice, 1, ragged(m, k, n, 1, each));
+    double flops = 2.0 * (double)m * (double)k * (double)n;
+    assert_true(fabs(all.flops - flops) <= 1e-9 * flops);
+    assert_true(fabs(one.flops - flops) <= 1e-9 * flops);
+    int64_t more = m + (groups - 1) * tile + groups * edge;
+    double most = time_on(&slice, 1, ragged(more, k, n, 1, each)).seconds;
+    double matrices = 2.0 * (double)(groups + 1) * (double)((k + 127) / 128 * 128) *
+                      (double)((n + 127) / 128 * 128);
+    most += matrices / (slice.chip->hbm_bytes_per_s / slice.chip->devices);
+    if (all.seconds < one.seconds * 0.96 || all.seconds > most * 1.3 + 5e-6)
+      fail_msg("%s: %lldx%lldx%lld in %lld groups%s: %g s, in one %g s, at most %g s", slice.name,
+               (long long)m, (long long)k, (long long)n, (long long)groups, each ? ", each" : "",
+               all.seconds, one.seconds, most);
+    double rows =
+        time_on(&slice, 1, ragged(m + 1 + random_below(2000), k, n, groups, each)).seconds;
+    assert_true(rows >= all.seconds * 0.96);
+    double twice = time_on(&slice, 1, ragged(m, k, n, 2 * groups, each)).seconds;
+    assert_true(twice >= all.seconds * 0.96);
+  }
+}
+
+static void one_group_is_a_product(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    double dense = seconds_on(slices[i], product(4096, 1024, 2048, "bf16"));
+    double groups = seconds_on(slices[i], ragged(4096, 1024, 2048, 1, false));
+    // A kernel that finds where the groups begin hides the copy of an operand.
+    if (groups < 0.95 * dense || groups > 1.02 * dense + 3e-6)
+      fail_msg("%s: %g s, one group %g s", slices[i], dense, groups);
+    // A token that meets two of 64 experts reads two of their matrices.
+    double few = seconds_on(slices[i], ragged(2, 4096, 4096, 64, false));
+    vt_slice slice = slice_of(slices[i]);
+    double rate = slice.chip->hbm_bytes_per_s / slice.chip->devices;
+    double two = 2 * 2.0 * 4096 * 4096 / rate;
+    if (few < two || few > 2 * two) fail_msg("%s: %g s, two matrices %g s", slices[i], few, two);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(more_work_is_never_faster),
@@ -818,6 +891,8 @@ int main(void) {
       cmocka_unit_test(more_slices_take_longer),
       cmocka_unit_test(energy_adds_up),
       cmocka_unit_test(few_of_many_need_no_sort),
+      cmocka_unit_test(groups_cost_their_matrices),
+      cmocka_unit_test(one_group_is_a_product),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

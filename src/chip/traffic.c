@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "chip/ragged.h"
 #include "ir/loop.h"
 #include "ir/sharding.h"
 
@@ -319,6 +320,12 @@ static void walk_op(frame *f, const vt_op *op) {
   if (op->code == VT_OP_CONVOLUTION) {
     need(f, op->operands[0], part * window_part(op, VT_ATTR_NONE));
     need(f, op->operands[1], part);
+    return;
+  }
+  vt_ragged ragged;
+  if (vt_ragged_of(op, &ragged) && !ragged.each) { // matrices of groups without rows stay there
+    need(f, op->operands[0], part);
+    need(f, op->operands[1], part * ragged.used / ragged.groups);
     return;
   }
   if (op->code == VT_OP_REDUCE_WINDOW) part *= window_part(op, VT_ATTR_WINDOW_DIMENSIONS);

@@ -284,6 +284,25 @@ static vt_status lower_chlo(vt_lower *lo, vt_raw_op *raw) {
   return set_results(lo, raw, (uint32_t)results.size, results.data);
 }
 
+// JAX writes some operations as composites of their names, which XLA makes operations again. They
+// run here as what they are decomposed into: of ragged_dot that takes less memory.
+static vt_status lower_composite(vt_lower *lo, vt_raw_op *raw) {
+  const vt_raw_attr *name = vt_raw_find(raw, "name");
+  vt_value_list operands = {0};
+  vt_type_list types = {0};
+  if (!name || name->kind != VT_RAW_STRING || !vt_string_is(name->string, "chlo.ragged_dot"))
+    return lower_plain(lo, raw);
+  VT_TRY(vt_lower_operands(lo, raw, &operands));
+  for (uint32_t i = 0; i < raw->result_count; i++)
+    VT_TRY(vt_lower_types(lo, raw, raw->results[i].type, &types));
+  vt_value *result = lo->module->outline ? vt_lower_ragged_dot(lo, raw, &operands, &types) : NULL;
+  if (result) return set_results(lo, raw, 1, &result);
+  VT_TRY(lower_plain(lo, raw));
+  vt_func *callee = lo->func->last ? vt_op_callee(lo->func->last) : NULL;
+  if (callee) vt_array_push_in(lo->arena, &lo->ragged, callee);
+  return VT_OK;
+}
+
 static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
   if (raw->row->code == VT_OP_CUSTOM_CALL || raw->row->code == VT_OP_CALL) {
     bool done;
@@ -292,8 +311,9 @@ static vt_status lower_op(vt_lower *lo, vt_raw_op *raw) {
   }
   switch (raw->row->handler) {
   case VT_HANDLE_OP:
-  case VT_HANDLE_COMPOSITE:
     return lower_plain(lo, raw);
+  case VT_HANDLE_COMPOSITE:
+    return lower_composite(lo, raw);
   case VT_HANDLE_EINSUM:
     return lower_einsum(lo, raw);
   case VT_HANDLE_CHLO:
@@ -495,6 +515,7 @@ static vt_status lower_all(vt_lower *lo, const vt_raw_module *raw) {
     if (op->row->handler == VT_HANDLE_FUNC) VT_TRY(lower_func(lo, op));
   for (uint32_t i = 0; lo->crossings && i < lo->module->func_count; i++)
     VT_TRY(vt_lower_crossings(lo, lo->module->funcs[i]));
+  for (size_t i = 0; i < lo->ragged.size; i++) vt_lower_mark_ragged(lo->ragged.data[i]);
   if (!lo->module->main) return vt_error(VT_INVALID_ARGUMENT, "the program has no function main");
   return VT_OK;
 }

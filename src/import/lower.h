@@ -27,6 +27,7 @@ typedef struct vt_lower {
   vt_map strings;               // address of a string's bytes -> its copy in the module
   vt_map captured;              // {op, value}: known captures
   vt_map tiles;                 // {rank, text} of a GSPMD sharding -> vt_sharding
+  VT_ARRAY(vt_func *) ragged;   // what ragged_dot is decomposed into
   VT_ARRAY(vt_lower_undo) undo; // mappings to restore when the region ends; in scratch
   const vt_mesh *tile_mesh;     // the mesh for GSPMD's tile assignments; NULL until the first
   bool crossings;               // some have been lowered
@@ -64,6 +65,11 @@ vt_status vt_lower_einsum(vt_lower *lo, const vt_raw_op *raw, uint32_t count,
 // `types` are those of its results (lower_chlo.c).
 vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
                         const vt_type_list *types, vt_value_list *results) VT_CHECKED;
+// The composite of that name; NULL: not defined for these operands and attributes (lower_chlo.c).
+vt_value *vt_lower_ragged_dot(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
+                              const vt_type_list *types);
+// Marks the operators of what such a composite is decomposed into: a product for each group.
+void vt_lower_mark_ragged(vt_func *func);
 
 // A dynamic op with a static result as its static form, built at the end of the function
 // (lower_dynamic.c). errors UNIMPLEMENTED: unknown shapes

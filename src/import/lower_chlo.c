@@ -279,9 +279,7 @@ typedef struct dim_list {
   int64_t dims[VT_MAX_RANK];
 } dim_list;
 
-static bool read_dims(vt_lower *lo, const vt_raw_attr *dict, const char *name, int32_t rank,
-                      dim_list *out) {
-  const vt_raw_attr *value = vt_raw_dict_find(dict, name);
+static bool read_dims(vt_lower *lo, const vt_raw_attr *value, int32_t rank, dim_list *out) {
   const int64_t *list = NULL;
   *out = (dim_list){0};
   if (!value) return true;
@@ -298,6 +296,12 @@ static bool holds(const dim_list *list, int64_t dim) {
   for (uint32_t i = 0; i < list->count; i++)
     if (list->dims[i] == dim) return true;
   return false;
+}
+
+// What only splits the operand of a ragged product: a TPU picks the rows as it multiplies.
+static vt_value *splits(vt_value *value) {
+  vt_op_set_ints(value->op, VT_ATTR_RAGGED, 0, NULL);
+  return value;
 }
 
 // One copy of lhs for each group, in which the rows of other groups are zero: [groups, ...lhs].
@@ -333,35 +337,61 @@ static vt_value *split_groups(vt_chlo *c, vt_value *lhs, vt_value *sizes, int64_
   }
   vt_type counts = vt_type_make(arena, VT_S32, lhs->type.rank + 1, dims), all = counts;
   all.dtype = lhs->type.dtype;
-  vt_value *edges[2] = {starts, ends}, *at = iota(c, counts, ragged + 1);
+  vt_value *edges[2] = {starts, ends}, *at = splits(iota(c, counts, ragged + 1));
   for (int i = 0; i < 2; i++) {
     edges[i] = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, counts, 1, &edges[i]);
-    vt_op_set_ints(edges[i]->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, (int64_t[]){0});
+    vt_op_set_ints(splits(edges[i])->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, (int64_t[]){0});
   }
-  vt_value *behind = vt_chlo_compare(c, VT_CMP_GE, at, edges[0]);
-  vt_value *before = vt_chlo_compare(c, VT_CMP_LT, at, edges[1]);
-  vt_value *inside = vt_chlo_select(c, behind, before, behind);
+  vt_value *behind = splits(vt_chlo_compare(c, VT_CMP_GE, at, edges[0]));
+  vt_value *before = splits(vt_chlo_compare(c, VT_CMP_LT, at, edges[1]));
+  vt_value *inside = splits(
+      vt_build(c->func, NULL, VT_OP_AND, c->loc, behind->type, 2, (vt_value *[]){behind, before}));
   vt_value *copies = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, all, 1, &lhs);
   vt_op_set_ints(copies->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)lhs->type.rank, where);
-  return vt_chlo_select(c, inside, copies, vt_chlo_bits(c, all, 0));
+  return splits(vt_chlo_select(c, inside, splits(copies), vt_chlo_bits(c, all, 0)));
 }
 
 typedef struct ragged {
   dim_list lhs_batch, rhs_batch, lhs_contract, rhs_contract, lhs_ragged, rhs_group;
 } ragged;
 
+// An attribute of the op, or of the composite that stands for it.
+static const vt_raw_attr *attr_of(const vt_raw_op *raw, const char *name) {
+  const vt_raw_attr *composite = vt_raw_find(raw, "composite_attributes");
+  return composite ? vt_raw_dict_find(composite, name) : vt_raw_find(raw, name);
+}
+
 static bool read_ragged(vt_lower *lo, const vt_raw_op *raw, int32_t lhs, int32_t rhs, ragged *out) {
-  const vt_raw_attr *dict = vt_raw_find(raw, "ragged_dot_dimension_numbers");
-  return dict && dict->kind == VT_RAW_DICT &&
-         read_dims(lo, dict, "lhs_batching_dimensions", lhs, &out->lhs_batch) &&
-         read_dims(lo, dict, "rhs_batching_dimensions", rhs, &out->rhs_batch) &&
-         read_dims(lo, dict, "lhs_contracting_dimensions", lhs, &out->lhs_contract) &&
-         read_dims(lo, dict, "rhs_contracting_dimensions", rhs, &out->rhs_contract) &&
-         read_dims(lo, dict, "lhs_ragged_dimensions", lhs, &out->lhs_ragged) &&
-         read_dims(lo, dict, "rhs_group_dimensions", rhs, &out->rhs_group) &&
-         out->lhs_batch.count == out->rhs_batch.count &&
+  const vt_raw_attr *numbers = attr_of(raw, "ragged_dot_dimension_numbers");
+  const struct {
+    const char *name; // in a dictionary; a composite has them in this order
+    int32_t rank;
+    dim_list *to;
+  } lists[] = {{"lhs_batching_dimensions", lhs, &out->lhs_batch},
+               {"rhs_batching_dimensions", rhs, &out->rhs_batch},
+               {"lhs_contracting_dimensions", lhs, &out->lhs_contract},
+               {"rhs_contracting_dimensions", rhs, &out->rhs_contract},
+               {"lhs_ragged_dimensions", lhs, &out->lhs_ragged},
+               {"rhs_group_dimensions", rhs, &out->rhs_group}};
+  enum { LISTS = sizeof lists / sizeof *lists };
+  bool ordered = numbers && numbers->kind == VT_RAW_ARRAY && numbers->count == LISTS;
+  if (!ordered && !(numbers && numbers->kind == VT_RAW_DICT)) return false;
+  for (int i = 0; i < LISTS; i++) {
+    const vt_raw_attr *list =
+        ordered ? numbers->items[i] : vt_raw_dict_find(numbers, lists[i].name);
+    if (!read_dims(lo, list, lists[i].rank, lists[i].to)) return false;
+  }
+  return out->lhs_batch.count == out->rhs_batch.count &&
          out->lhs_contract.count == out->rhs_contract.count && out->lhs_ragged.count == 1 &&
          out->rhs_group.count <= 1;
+}
+
+static int64_t precision_of(const vt_raw_attr *given) {
+  if (given->kind == VT_RAW_ENUM) return given->i64;
+  if (given->kind == VT_RAW_STRING && vt_string_is(given->string, "HIGH")) return VT_PRECISION_HIGH;
+  if (given->kind == VT_RAW_STRING && vt_string_is(given->string, "HIGHEST"))
+    return VT_PRECISION_HIGHEST;
+  return VT_PRECISION_DEFAULT;
 }
 
 static vt_value *build_dot(vt_chlo *c, const vt_raw_op *raw, vt_value *lhs, vt_value *rhs,
@@ -378,9 +408,9 @@ static vt_value *build_dot(vt_chlo *c, const vt_raw_op *raw, vt_value *lhs, vt_v
   vt_type type = vt_type_make(&c->func->module->arena, dtype, rank, dims);
   vt_value *dot =
       vt_build(c->func, NULL, VT_OP_DOT_GENERAL, c->loc, type, 2, (vt_value *[]){lhs, rhs});
-  const vt_raw_attr *given = vt_raw_find(raw, "precision_config");
+  const vt_raw_attr *given = attr_of(raw, "precision_config");
   for (uint32_t i = 0; given && given->kind == VT_RAW_ARRAY && i < given->count && i < 2; i++)
-    if (given->items[i]->kind == VT_RAW_ENUM) precision[i] = given->items[i]->i64;
+    precision[i] = precision_of(given->items[i]);
   vt_op_set_ints(dot->op, VT_ATTR_LHS_BATCHING_DIMENSIONS, r->lhs_batch.count, r->lhs_batch.dims);
   vt_op_set_ints(dot->op, VT_ATTR_RHS_BATCHING_DIMENSIONS, r->rhs_batch.count, r->rhs_batch.dims);
   vt_op_set_ints(dot->op, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, r->lhs_contract.count,
@@ -397,10 +427,12 @@ static void shift_dims(dim_list *list) {
 
 // XLA documents three kinds: ragged rows are multiplied by their group's matrix; ragged contracting
 // dimensions give one product per group; a ragged batch is like any other.
-static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw, vt_value *const *in,
-                            vt_dtype dtype) {
-  vt_value *lhs = in[0], *rhs = in[1], *sizes = in[2];
+static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw,
+                            const vt_value_list *operands, const vt_type_list *types) {
   ragged r;
+  if (operands->size != 3 || types->size != 1) return NULL;
+  vt_value *lhs = operands->data[0], *rhs = operands->data[1], *sizes = operands->data[2];
+  vt_dtype dtype = types->data[0].dtype;
   if (lhs->type.rank >= VT_MAX_RANK || sizes->type.rank != 1 ||
       !vt_dtype_is_integer(sizes->type.dtype) ||
       !read_ragged(lo, raw, lhs->type.rank, rhs->type.rank, &r))
@@ -418,6 +450,10 @@ static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw, vt_v
     r.rhs_contract.dims[r.rhs_contract.count++] = r.rhs_group.dims[0];
   }
   vt_value *dot = build_dot(c, raw, lhs, rhs, &r, dtype);
+  if (dot)
+    vt_op_set_ints(
+        dot->op, VT_ATTR_RAGGED, 2,
+        (int64_t[]){sizes->type.dims[0], product_each ? VT_RAGGED_EACH : VT_RAGGED_ROWS});
   if (!dot || !product_each || !batch) return dot;
   int64_t order[VT_MAX_RANK], dims[VT_MAX_RANK]; // the groups come first
   for (int32_t i = 0; i < dot->type.rank; i++) {
@@ -480,6 +516,21 @@ static vt_status build_broadcast(vt_lower *lo, const vt_raw_op *raw, vt_chlo *c,
   return VT_OK;
 }
 
+vt_value *vt_lower_ragged_dot(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
+                              const vt_type_list *types) {
+  vt_chlo c = {lo->func, vt_lower_loc(lo, raw->loc), {0}};
+  vt_value *built = ragged_dot(&c, lo, raw, operands, types);
+  return built && vt_type_equal(built->type, types->data[0]) ? built : NULL;
+}
+
+void vt_lower_mark_ragged(vt_func *func) {
+  int64_t products = 0;
+  for (const vt_op *op = func->first; op; op = op->next) products += op->code == VT_OP_DOT_GENERAL;
+  for (vt_op *op = func->first; op; op = op->next)
+    vt_op_set_ints(op, VT_ATTR_RAGGED, op->code == VT_OP_DOT_GENERAL ? 2 : 0,
+                   (int64_t[]){products, VT_RAGGED_ONE});
+}
+
 vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list *operands,
                         const vt_type_list *types, vt_value_list *results) {
   static const char broadcast[] = "broadcast_";
@@ -488,7 +539,7 @@ vt_status vt_lower_chlo(vt_lower *lo, const vt_raw_op *raw, const vt_value_list 
   vt_value *built[2] = {NULL, NULL};
   uint32_t count = (uint32_t)operands->size;
   if (count && types->size == 1 && is(name, "ragged_dot")) {
-    if (count == 3) built[0] = ragged_dot(&c, lo, raw, operands->data, types->data[0].dtype);
+    built[0] = ragged_dot(&c, lo, raw, operands, types);
   } else if (count == 2 && types->size == 1 && name.size > 10 &&
              !memcmp(name.data, broadcast, 10)) {
     name = (vt_string){name.data + 10, name.size - 10};

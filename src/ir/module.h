@@ -274,6 +274,13 @@ enum {
   VT_CMPTYPE_SIGNED,
   VT_CMPTYPE_UNSIGNED
 };
+// A product of rows in groups: {how many groups, one of these}. Other operators that serve it have
+// the attribute without values.
+enum {
+  VT_RAGGED_ROWS, // all rows times all groups, the last contracted dimension
+  VT_RAGGED_EACH, // a product for each group, the left operand's first own dimension
+  VT_RAGGED_ONE   // all rows times the matrix of one group, or the like
+};
 enum { VT_PRECISION_DEFAULT, VT_PRECISION_HIGH, VT_PRECISION_HIGHEST };
 enum { VT_FFT_FFT, VT_FFT_IFFT, VT_FFT_RFFT, VT_FFT_IRFFT };
 enum { VT_RNG_DEFAULT, VT_RNG_THREE_FRY, VT_RNG_PHILOX };

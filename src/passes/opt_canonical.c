@@ -97,7 +97,7 @@ static bool absorb_dot_transpose(vt_op *op, uint32_t side) {
 static vt_value *swap_transposed_dot(vt_op *op) {
   vt_assert(op->code == VT_OP_TRANSPOSE && op->operands[0]->op->code == VT_OP_DOT_GENERAL);
   vt_op *dot = op->operands[0]->op;
-  if (vt_op_attr(dot, VT_ATTR_LHS_PRECISION_TYPE)) return NULL;
+  if (vt_op_attr(dot, VT_ATTR_LHS_PRECISION_TYPE) || vt_op_attr(dot, VT_ATTR_RAGGED)) return NULL;
   uint32_t batch, contract;
   vt_attr_ints(dot, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batch);
   vt_attr_ints(dot, VT_ATTR_LHS_CONTRACTING_DIMENSIONS, &contract);

@@ -525,3 +525,54 @@ def test_absurd_loops_end_in_numbers(tmp_path, tpu_only):
     said = vtpu("predict", path, "-t", "v3-8", "--json", "--kernels", "--html", tmp_path / "p.html")
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout)["seconds"] > 1e20
+
+
+def experts(x, w, sizes):
+    """A layer of a mixture of experts, of rows that are sorted by expert."""
+    up = jax.nn.silu(jax.lax.ragged_dot(x, w["gate"], sizes)) * jax.lax.ragged_dot(x, w["up"], sizes)
+    return jax.lax.ragged_dot(up, w["down"], sizes)
+
+
+def dense(x, w, sizes):
+    return (jax.nn.silu(x @ w["gate"][0]) * (x @ w["up"][0])) @ w["down"][0]
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["layer", "gradient"])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_experts_cost_their_rows(gradient, devices, tmp_path, tpu_only_module):
+    rows, width, hidden, count = 8192, 1024, 4096, 8
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("experts",))
+
+    def predicted(layer, groups):
+        def shaped(*shape, dtype=jnp.bfloat16, sharding=P()):
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, sharding))
+
+        cut = P("experts") if groups > 1 else P()
+        w = {k: shaped(groups, width, hidden, sharding=cut) for k in ("gate", "up")}
+        w["down"] = shaped(groups, hidden, width, sharding=cut)
+        args = shaped(rows, width), w, shaped(groups, dtype=jnp.int32)
+        step = jax.grad(lambda x, w, s: (layer(x, w, s).astype(jnp.float32) ** 2).sum(), (0, 1)) if gradient else layer
+        like = jax.tree.map(lambda a: a.sharding, args[:2] if gradient else args[0])
+        step = jax.jit(step, out_shardings=like)
+        flops = step.lower(*args).compile().cost_analysis()["flops"]
+        reports = []
+        for name, program in (
+            ("step.mlir", step.lower(*args).as_text().encode()),
+            ("step.jax", bytes(jax.export.export(step)(*args).serialize())),
+        ):
+            (tmp_path / name).write_bytes(program)
+            ran = vtpu("predict", tmp_path / name, "-t", f"v5litepod-{devices}", "--json")
+            assert ran.returncode == 0, ran.stderr
+            reports.append(json.loads(ran.stdout))
+        text, exported = reports
+        assert text["flops"] == pytest.approx(exported["flops"], rel=1e-3)
+        assert text["seconds"] == pytest.approx(exported["seconds"], rel=0.05)
+        return text, flops
+
+    (groups, flops), (plain, plain_flops) = predicted(experts, count), predicted(dense, 1)
+    # Replicated, each of the devices makes all of the dense products; cut, each those of its experts.
+    assert groups["flops"] == pytest.approx(plain["flops"] / devices, rel=0.05)
+    assert flops == pytest.approx(plain_flops, rel=0.1)
+    if devices == 1:
+        matrices = 3 * 2 * (count - 1) * width * hidden / 819e9 * (3 if gradient else 1)
+        assert plain["seconds"] < groups["seconds"] < 1.2 * plain["seconds"] + matrices

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "chip/ragged.h"
 
 enum {
   MOST_GROUPS = 32,
@@ -533,6 +534,16 @@ static bool is_better_again(fusing *f, const vt_op *op) {
   return bytes > small_bytes && made_from(f, op, bytes, 0) < bytes;
 }
 
+// A product of rows in groups picks its rows itself.
+static bool picks(const fusing *f, const vt_op *op, const readers *r) {
+  bool all = vt_ragged_splits(op) && !r->returned && r->count >= 1 && r->count <= MOST_GROUPS;
+  for (int32_t i = 0; i < r->count && all; i++) {
+    const group *g = &f->groups.data[r->groups[i]];
+    all = g->kind == VT_KERNEL_PRODUCT && vt_op_attr(g->hero, VT_ATTR_RAGGED);
+  }
+  return all;
+}
+
 static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool all = !r->returned && r->count >= 1 && r->count <= MOST_GROUPS, feeds = false;
   for (int32_t i = 0; i < r->count && all; i++) {
@@ -546,7 +557,7 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
     all = (!is_dear(op) || is_better_again(f, op)) && op->code != VT_OP_CONCATENATE &&
           op->code != VT_OP_PAD &&
           (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
-  if (!all) {
+  if (!all && !picks(f, op, r)) {
     store(f, op, r);
     return;
   }
@@ -664,7 +675,12 @@ static double indexed_bytes(const fusing *f, const vt_value *rows) {
 
 // What an operator reads of its operand, and what an update writes of its result.
 static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
+  vt_ragged ragged;
   switch (op->code) {
+  case VT_OP_DOT_GENERAL:
+    if (operand == 1 && vt_ragged_of(op, &ragged) && !ragged.each)
+      return bytes_of(f, op->operands[1]) * ragged.used / ragged.groups;
+    return bytes_of(f, op->operands[operand]);
   case VT_OP_SLICE:
   case VT_OP_DYNAMIC_SLICE:
     return operand ? bytes_of(f, op->operands[operand]) : bytes_of(f, &op->results[0]);

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "chip/flops.h"
+#include "chip/ragged.h"
 #include "ir/precision.h"
 
 static double blocks(double size, double block) {
@@ -38,6 +39,20 @@ static double precision_passes(const vt_op *op) {
   return passes;
 }
 
+// Rows of a product in groups come in tiles; where a tile has rows of two groups, it is taken for
+// each of them. The size is that of Megablox' grouped product in JAX; XLA's is not published.
+static const double ragged_tile = 128;
+
+static void divide_groups(const vt_ragged *ragged, vt_product *p) {
+  double tile = fmin(ragged_tile, blocks(ragged->rows, 8) * 8);
+  double rows = (ragged->rows + (ragged->used - 1) * tile) / ragged->used;
+  if (ragged->each)
+    p->rows /= ragged->groups, p->depth = rows;
+  else
+    p->depth /= ragged->groups, p->rows = rows;
+  p->batch *= ragged->used;
+}
+
 static vt_product of_dot(const vt_op *op) {
   vt_type lhs = op->operands[0]->type, rhs = op->operands[1]->type;
   uint32_t batches = 0, depths = 0;
@@ -49,6 +64,8 @@ static vt_product of_dot(const vt_op *op) {
   double shared = fmax(p.batch * p.depth, 1);
   p.rows = (double)vt_type_elements(lhs) / shared;
   p.columns = (double)vt_type_elements(rhs) / shared;
+  vt_ragged ragged;
+  if (vt_ragged_of(op, &ragged)) divide_groups(&ragged, &p);
   return p;
 }
 

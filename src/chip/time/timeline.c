@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "chip/ragged.h"
+
 #include "base/check.h"
 
 static const double scalar_share = 0.1; // of a kernel's overhead, for work on one number
@@ -180,9 +182,9 @@ static product_reads product_reads_of(const run *r, const vt_kernel *kernel) {
   for (size_t i = 0; i < kernel->reads.size; i++) {
     const vt_stream *s = &kernel->reads.data[i];
     if (r->near[s->value->id]) continue;
-    if (vt_kernel_source(kernel->hero->operands[0]) == s->value)
+    if (vt_kernel_source(vt_ragged_operand(kernel->hero, 0)) == s->value)
       p.side[0] += s->bytes;
-    else if (vt_kernel_source(kernel->hero->operands[1]) == s->value)
+    else if (vt_kernel_source(vt_ragged_operand(kernel->hero, 1)) == s->value)
       p.side[1] += s->bytes;
     else
       p.rest += s->bytes; // what its operands, or its results, are made with

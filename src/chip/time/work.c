@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "chip/flops.h"
+#include "chip/ragged.h"
 #include "ir/precision.h"
 
 static const double step_s = 3.5e-7; // of a Pallas kernel's grid: the Pallas pages, on v5e
@@ -205,7 +206,7 @@ static void count_sort(const vt_device_model *model, const vt_kernel *kernel, co
 
 static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
                          vector_work *w) {
-  if (!op->result_count) return;
+  if (!op->result_count || vt_ragged_splits(op)) return;
   vt_type type = op->results[0].type;
   switch (op->code) {
   case VT_OP_DOT_GENERAL:
@@ -249,7 +250,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
 static bool feeds_product(const vt_kernel *kernel, const vt_value *value) {
   if (kernel->kind != VT_KERNEL_PRODUCT) return false;
   for (uint32_t i = 0; i < 2; i++)
-    if (vt_kernel_source(kernel->hero->operands[i]) == value) return true;
+    if (vt_kernel_source(vt_ragged_operand(kernel->hero, i)) == value) return true;
   return false;
 }
 
@@ -262,7 +263,8 @@ static double visits(const vt_device_model *model, const vt_kernel *kernel, cons
   static const double block = 2048, small = 512, again = 1.5, whole_depth = 2048, deep = 1.25;
   vt_product p = vt_product_of(model->chip, kernel->hero);
   if (p.depth > whole_depth) return deep;
-  double other = vt_kernel_source(kernel->hero->operands[0]) == value ? p.columns : p.rows;
+  bool left = vt_kernel_source(vt_ragged_operand(kernel->hero, 0)) == value;
+  double other = left ? p.columns : p.rows;
   return fmax(ceil(other / block), other > small ? again : 1);
 }
 
