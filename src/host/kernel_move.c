@@ -107,14 +107,16 @@ VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, i
 // One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes
 // through a buffer of its own, so that each cache line of either side is accessed all at once:
 // large power-of-two strides would otherwise evict the tile's lines from L1 before they are fully
-// used.
+// used. Of 4 bytes, lines are written faster one number after the other than in squares.
+#define TAKE_LINES(type)                                                                           \
+  type lines[TILE][TILE + 64 / sizeof(type)];                                                      \
+  for (int64_t c = 0; c < columns; c++)                                                            \
+  memcpy(lines[c], from + c * from_step, (size_t)rows * sizeof(type))
+
 #define TRANSPOSE(type, lanes)                                                                     \
   do {                                                                                             \
-    enum { PADDED = TILE + 64 / sizeof(type) };                                                    \
-    type lines[TILE][PADDED];                                                                      \
+    TAKE_LINES(type);                                                                              \
     int64_t whole_rows = rows & -lanes, whole_columns = columns & -lanes;                          \
-    for (int64_t c = 0; c < columns; c++)                                                          \
-      memcpy(lines[c], from + c * from_step, (size_t)rows * sizeof(type));                         \
     for (int64_t r = 0; r < whole_rows; r += lanes)                                                \
       for (int64_t c = 0; c < whole_columns; c += lanes)                                           \
         vt_turn##lanes(&lines[c][r], sizeof lines[c],                                              \
@@ -123,6 +125,15 @@ VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, i
       for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; c++)                       \
         memcpy(to + r * to_step + c * (int64_t)sizeof(type), &lines[c][r], sizeof(type));          \
   } while (0)
+
+static void transpose_words(char *to, const char *from, int64_t rows, int64_t columns,
+                            int64_t to_step, int64_t from_step) {
+  TAKE_LINES(word32);
+  for (int64_t r = 0; r < rows; r++) {
+    word32 *line = (word32 *)(to + r * to_step);
+    for (int64_t c = 0; c < columns; c++) line[c] = lines[c][r];
+  }
+}
 
 VT_ANY_CPU static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
                                       int64_t to_step, int64_t from_step, int64_t bytes) {
@@ -136,7 +147,7 @@ VT_ANY_CPU static void transpose_tile(char *to, const char *from, int64_t rows, 
     TRANSPOSE(uint16_t, 8);
     break;
   case 4:
-    TRANSPOSE(uint32_t, 4);
+    transpose_words(to, from, rows, columns, to_step, from_step);
     break;
   default:
     TRANSPOSE(uint64_t, 2);

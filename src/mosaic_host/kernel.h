@@ -106,6 +106,7 @@ bool vt_kplan_is_live(const vt_kplan *p, const vt_mop *op);
 bool vt_kplan_is_load(const vt_mop *op);
 bool vt_kplan_is_store(const vt_mop *op);
 bool vt_kplan_is_cast(const vt_mop *op);
+bool vt_kplan_has_steps(const vt_mop *op);                       // a load or store
 bool vt_kplan_block_inside(const vt_kplan *p, const vt_mop *op); // a load or store
 // Each element of `v` is computed from that of `u` in the same place, or not from `u`.
 bool vt_kplan_keeps_places(const vt_kplan *p, const vt_mvalue *v, const vt_mvalue *u);

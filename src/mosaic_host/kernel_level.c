@@ -61,15 +61,10 @@ static bool is_level(const leveler *l, const vt_mop *op) {
   return true;
 }
 
-static bool has_steps(const vt_mop *op) {
-  const vt_mattr *steps = vt_mop_attr(op, VT_MATTR_STRIDES);
-  return steps && steps->count;
-}
-
 // Stores of whole rows keep an array level. What anything else does to it is not known.
 static bool keeps_array(const leveler *l, const vt_mop *op, uint32_t operand) {
   const vt_mvalue *ref = op->operands[operand];
-  if (ref->op || has_steps(op)) return false; // a view
+  if (ref->op || vt_kplan_has_steps(op)) return false; // a view
   if (vt_kplan_is_load(op)) return operand == 0;
   if (!vt_kplan_is_store(op) || operand != 1 || !l->p->native_stores[op->number]) return false;
   bool masked = op->code == VT_MOP_STORE_VECTOR && vt_mop_optional(op, 3);

@@ -845,6 +845,10 @@ bool vt_kplan_is_store(const vt_mop *op) {
 bool vt_kplan_is_cast(const vt_mop *op) {
   return is_cast(op);
 }
+bool vt_kplan_has_steps(const vt_mop *op) {
+  const vt_mattr *steps = vt_mop_attr(op, VT_MATTR_STRIDES);
+  return steps && steps->count;
+}
 bool vt_kplan_keeps_places(const vt_kplan *p, const vt_mvalue *v, const vt_mvalue *u) {
   planner n = {.p = (vt_kplan *)(uintptr_t)p};
   return keeps_places(&n, v, u);

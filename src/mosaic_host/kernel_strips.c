@@ -70,11 +70,6 @@ static vt_mtype block_of(const vt_mop *op) {
   return vt_kplan_is_store(op) ? op->operands[0]->type : op->results[0].type;
 }
 
-static bool has_steps(const vt_mop *op) {
-  const vt_mattr *steps = vt_mop_attr(op, VT_MATTR_STRIDES);
-  return steps && steps->count;
-}
-
 // Operands and results of the call may share memory.
 static bool same_memory(const finder *f, const vt_mop *a, const vt_mop *b) {
   const vt_mosaic *k = f->p->kernel;
@@ -88,8 +83,8 @@ static bool same_memory(const finder *f, const vt_mop *a, const vt_mop *b) {
 static bool same_rows(const vt_mop *a, const vt_mop *b) {
   vt_mtype x = block_of(a), y = block_of(b);
   int32_t d = vt_kplan_row_dim(x);
-  if (ref_of(a) != ref_of(b) || has_steps(a) || has_steps(b) || d != vt_kplan_row_dim(y) ||
-      x.dims[d] != y.dims[d])
+  if (ref_of(a) != ref_of(b) || vt_kplan_has_steps(a) || vt_kplan_has_steps(b) ||
+      d != vt_kplan_row_dim(y) || x.dims[d] != y.dims[d])
     return false;
   const vt_mvalue *i = a->operands[(vt_kplan_is_store(a) ? 2 : 1) + d],
                   *j = b->operands[(vt_kplan_is_store(b) ? 2 : 1) + d];

@@ -246,14 +246,25 @@ static void different_programs_end_on_all(void **state) {
   run_all(2, run_another, -1);
 }
 
+// Some steps that go well.
+static vt_status begin(int count, int index, vt_client **out_client, vt_executable **out_executable,
+                       arrays *out_arrays) {
+  *out_client = NULL;
+  *out_executable = NULL;
+  *out_arrays = (arrays){0};
+  VT_TRY(join(count, index, out_client));
+  *out_executable = compile(*out_client, "add");
+  if (!*out_executable) return vt_error(VT_INTERNAL, "no program");
+  VT_TRY(put(*out_client, out_arrays));
+  for (int i = 0; i < 5; i++) VT_TRY(step(*out_client, *out_executable, out_arrays));
+  return VT_OK;
+}
+
 static int see_a_death(int count, int index) {
-  vt_client *client = NULL;
-  arrays a = {0};
-  vt_status st = join(count, index, &client);
-  vt_executable *executable = st ? NULL : compile(client, "add");
-  if (!st) st = put(client, &a);
-  if (st || !executable) return st ? fail_with(st) : 1;
-  for (int i = 0; i < 5 && !st; i++) st = step(client, executable, &a);
+  vt_client *client;
+  vt_executable *executable;
+  arrays a;
+  vt_status st = begin(count, index, &client, &executable, &a);
   if (index == 2) raise(SIGKILL);
   while (!st) st = step(client, executable, &a);
   int bad = expect_error(st, "process 2 (host localhost");
@@ -277,14 +288,11 @@ static void wait_until(atomic_int *at, int least) {
 }
 
 static int die_after_the_word(int count, int index) {
-  vt_client *client = NULL;
-  arrays a = {0};
+  vt_client *client;
+  vt_executable *executable;
+  arrays a;
   setenv("VTPU_COLLECTIVE_TIMEOUT", "60", 1);
-  vt_status st = join(count, index, &client);
-  vt_executable *executable = st ? NULL : compile(client, "add");
-  if (!st) st = put(client, &a);
-  if (st || !executable) return st ? fail_with(st) : 1;
-  for (int i = 0; i < 3 && !st; i++) st = step(client, executable, &a);
+  vt_status st = begin(count, index, &client, &executable, &a);
   if (index == 2) {
     wait_until(announced, 2);
     usleep(100000);

@@ -9,9 +9,8 @@
 
 #include <math.h>
 
-#include "chip/ragged.h"
-
 #include "base/check.h"
+#include "chip/ragged.h"
 
 static const double scalar_share = 0.1; // of a kernel's overhead, for work on one number
 static const double most_runs = 1e30;   // nested loops of absurd lengths count as that many
