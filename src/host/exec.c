@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "host/plan.h"
+#include "host/waiting.h"
 
 enum { FLUSH_SUBNORMALS = 0x8040 }; // FTZ and DAZ in MXCSR, as the TPU has it
 
@@ -253,7 +254,10 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
                       (long long)plan->temp_bytes, program->module->name);
   }
   unsigned csr = _mm_getcsr();
-  if (!program->quick) flush_subnormals_in_team();
+  if (!program->quick) {
+    vt_waiting_begin();
+    flush_subnormals_in_team();
+  }
   _mm_setcsr(csr | FLUSH_SUBNORMALS);
   for (uint32_t i = 0; i < plan->param_count; i++) frame->slots[i] = run->params[i];
   for (uint32_t i = 0; i < plan->result_count; i++)
@@ -266,6 +270,7 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
     vt_keep_drop(program);
   }
   _mm_setcsr(csr);
+  if (!program->quick) vt_waiting_end();
   vt_host_free(memory);
   return st;
 }

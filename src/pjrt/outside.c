@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/waiting.h"
+
 #ifndef __x86_64__
 #error "the jumps are written for x86-64"
 #endif
@@ -72,12 +74,15 @@ static void note_missing(void) {
   if (!missing[0]) snprintf(missing, sizeof missing, "%s", error ? error : "unknown");
 }
 
-// GNU OpenMP reads its settings when it is loaded. Waiting threads should sleep at once: spinning
-// saves 5 us per parallel loop on an idle machine, but costs a scheduler time slice on a busy one
-// (a transformer step on two cores shared with sixteen other processes: 189 ms asleep, 6.9 s
-// spinning). The user's own settings stay.
-static void sleep_when_waiting(void) {
-  if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "0", 0);
+// GNU OpenMP reads its settings when it is loaded: threads that wait spin for 10,000 turns, some
+// 100 to 500 us, before they sleep. host/waiting.c decides when they do. The user's own settings
+// stay; ours is also found in processes that this one has started.
+static void choose_waiting(void) {
+  static const char turns[] = "10000";
+  const char *set = getenv("GOMP_SPINCOUNT");
+  if (getenv("OMP_WAIT_POLICY") || (set && strcmp(set, turns))) return;
+  setenv("GOMP_SPINCOUNT", turns, 1);
+  vt_waiting_manage();
 }
 
 // OpenBLAS, an archive in this library, starts a thread for each processor when it is loaded, and
@@ -94,7 +99,7 @@ static void load_without_threads(void) {
 
 __attribute__((constructor)) static void open_libraries(void) {
   void *library = NULL;
-  sleep_when_waiting();
+  choose_waiting();
   load_without_threads();
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const row *r = &rows[i];

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// waiting.h - how the threads of the OpenMP team wait for each other and for the next loop: asleep,
+// or spinning for a while first (docs/decisions/003-sleeping-threads.md).
+#ifndef VT_HOST_WAITING_H
+#define VT_HOST_WAITING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Says that GNU OpenMP has been told to spin, and that the two below decide when it does not. Until
+// it is called they do nothing.
+void vt_waiting_manage(void);
+void vt_waiting_begin(void); // before a run that uses the team
+void vt_waiting_end(void);   // after it
+
+// What has been seen since waiting was last decided on.
+typedef struct vt_waiting_window {
+  int64_t preempted, runs, busy_us; // busy: processor time of the process
+} vt_waiting_window;
+
+// Whether threads should sleep at once, which they did so far if `asleep`. `quiet` counts windows
+// without others, one after the other.
+bool vt_waiting_decide(const vt_waiting_window *window, bool asleep, int *quiet);
+
+#endif
