@@ -26,7 +26,7 @@ static inline void vt_dims_push(vt_dims *list, int64_t size, int64_t lhs, int64_
   if (size != 1) list->at[list->count++] = (vt_dim){size, lhs, rhs, out};
 }
 
-// Makes the step an f32 matrix-vector product; false when it is not one. (gemv.c)
+// Makes the step matrices times one or a few vectors; false when it is none. (gemv.c)
 bool vt_step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *contraction);
 // Makes the step a matmul; false when its size or element types do not suit oneDNN. (dnnl_dot.c)
 bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *contraction);

@@ -477,7 +477,10 @@ static vt_contraction collapsed(const vt_contraction *given, bool k_by_lhs) {
 }
 
 static bool step_gemv(vt_plan *plan, vt_step *step, const vt_contraction *given) {
-  vt_contraction c = collapsed(given, given->m.count > 0); // K in the matrix's order
+  int64_t m = 1, n = 1;
+  for (int32_t i = 0; i < given->m.count; i++) m *= given->m.at[i].size;
+  for (int32_t i = 0; i < given->n.count; i++) n *= given->n.at[i].size;
+  vt_contraction c = collapsed(given, m >= n); // K in the matrix's order
   return vt_step_gemv(plan, step, &c);
 }
 

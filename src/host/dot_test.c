@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -227,6 +228,16 @@ static const dot_row dot_rows[] = {
     {"summed dims apart", {16, 12, 20, -1}, {16, 20, 30, -1}, END, END, {0, 2, -1}, {0, 1, -1}},
     {"free dims around summed", {16, 24, 20, -1}, {24, 30, -1}, END, END, {1, -1}, {0, -1}},
     {"right free dims around summed", {24, 30, -1}, {16, 24, 20, -1}, END, END, {0, -1}, {1, -1}},
+    {"scores of one query", {2, 6, 64, -1}, {2, 130, 6, 64, -1}, {0, 1, -1}, {0, 2, -1}, {2, -1}, {3, -1}},
+    {"values of one query", {2, 130, 6, 64, -1}, {2, 6, 130, -1}, {0, 2, -1}, {0, 1, -1}, {1, -1}, {2, -1}},
+    {"scores of a group of queries", {2, 3, 4, 40, -1}, {2, 71, 3, 40, -1}, {0, 1, -1}, {0, 2, -1}, {3, -1}, {3, -1}},
+    {"values of a group of queries", {2, 3, 4, 71, -1}, {2, 71, 3, 40, -1}, {0, 1, -1}, {0, 2, -1}, {3, -1}, {1, -1}},
+    {"scores, heads outside", {2, 5, 1, 33, -1}, {2, 5, 259, 33, -1}, {0, 1, -1}, {0, 1, -1}, {3, -1}, {3, -1}},
+    {"values, heads outside", {2, 5, 2, 259, -1}, {2, 5, 259, 33, -1}, {0, 1, -1}, {0, 1, -1}, {3, -1}, {2, -1}},
+    {"values by features", {3, 7, 100, -1}, {3, 7, 48, 100, -1}, {0, 1, -1}, {0, 1, -1}, {2, -1}, {3, -1}},
+    {"vectors with numbers apart", {90, 4, 3, -1}, {4, 50, 90, -1}, {1, -1}, {0, -1}, {0, -1}, {2, -1}},
+    {"many numbers", {2, 2, 3000, -1}, {2, 3000, 2, 100, -1}, {0, 1, -1}, {0, 2, -1}, {2, -1}, {1, -1}},
+    {"nine vectors", {2, 9, 64, -1}, {2, 64, 90, -1}, {0, -1}, {0, -1}, {2, -1}, {1, -1}},
     {"batch inside", {32, 8, 48, -1}, {48, 40, 8, -1}, {1, -1}, {2, -1}, {2, -1}, {0, -1}},
     {"outer product of batches", {8, 64, 1, -1}, {8, 1, 64, -1}, {0, -1}, {0, -1}, {2, -1}, {1, -1}},
 };
@@ -239,6 +250,110 @@ static void dots_match(void **state) {
     check(dot_rows[i].name, make_dot, &dot_rows[i], VT_BF16, VT_F32, true);
     check(dot_rows[i].name, make_dot, &dot_rows[i], VT_BF16, VT_BF16, true);
   }
+}
+
+static int64_t random_below(int64_t n) {
+  (void)random_value();
+  return (int64_t)(random_state >> 8) % n;
+}
+
+// Keys or values of heads, by head or by position, times a few vectors each.
+static dot_row random_few(void) {
+  int64_t b = 1 + random_below(3), h = 1 + random_below(5), s = 1 + random_below(200),
+          d = 1 + random_below(90), v = 1 + random_below(9);
+  bool values = random_below(2), by_head = random_below(2), swapped = random_below(2);
+  int64_t k = values ? s : d;
+  dot_row row = {"a few vectors", {b, h, v, k, -1}, {b, s, h, d, -1},    {0, 1, -1},
+                 {0, 2, -1},      {3, -1},          {values ? 1 : 3, -1}};
+  if (by_head) {
+    row.rhs[1] = h, row.rhs[2] = s;
+    row.rhs_batch[1] = 1;
+    row.rhs_contract[0] = values ? 2 : 3;
+  }
+  if (!swapped) return row;
+  dot_row other = {.name = row.name};
+  memcpy(other.lhs, row.rhs, sizeof row.rhs), memcpy(other.rhs, row.lhs, sizeof row.lhs);
+  memcpy(other.lhs_batch, row.rhs_batch, sizeof row.rhs_batch);
+  memcpy(other.rhs_batch, row.lhs_batch, sizeof row.lhs_batch);
+  memcpy(other.lhs_contract, row.rhs_contract, sizeof row.rhs_contract);
+  memcpy(other.rhs_contract, row.lhs_contract, sizeof row.lhs_contract);
+  return other;
+}
+
+static void few_vectors_match(void **state) {
+  (void)state;
+  uint32_t own_state = 5;
+  for (int i = 0; i < 200; i++) {
+    random_state = own_state;
+    dot_row row = random_few();
+    own_state = random_state;
+    check(row.name, make_dot, &row, i % 3 ? VT_BF16 : VT_F32, i % 3 == 2 ? VT_BF16 : VT_F32, false);
+  }
+}
+
+// Infinities and what is no number go where the evaluator says, and any number of threads gives the
+// same bits.
+static void check_odd(const dot_row *row, vt_dtype dtype) {
+  vt_program *fast = compile(make_module(make_dot, row, dtype, VT_F32), false);
+  vt_program *plain = compile(make_module(make_dot, row, dtype, VT_F32), true);
+  const vt_func *func = vt_program_module(plain)->main;
+  vt_type types[2] = {func->params[0]->type, func->params[1]->type},
+          result = func->returns[0]->type;
+  void *in[2], *out[3];
+  for (int s = 0; s < 2; s++) {
+    in[s] = vt_host_alloc(vt_type_bytes(types[s]));
+    fill(in[s], types[s]);
+    for (int i = 0; i < 6; i++) { // zeros, infinities and NaN
+      uint32_t bits = i < 3 ? 0 : i < 5 ? 0x7f800000 : 0x7fc00000;
+      int64_t at = random_below(vt_type_elements(types[s]));
+      if (dtype == VT_BF16)
+        ((uint16_t *)in[s])[at] = (uint16_t)(bits >> 16);
+      else
+        ((uint32_t *)in[s])[at] = bits;
+    }
+  }
+  int threads = omp_get_max_threads();
+  for (int i = 0; i < 3; i++) {
+    out[i] = vt_host_alloc(vt_type_bytes(result));
+    omp_set_num_threads(1 + 2 * i);
+    run(i == 2 ? plain : fast, in[0], in[1], out[i]);
+  }
+  omp_set_num_threads(threads);
+  assert_memory_equal(out[0], out[1], (size_t)vt_type_bytes(result));
+  for (int64_t e = 0; e < vt_type_elements(result); e++) {
+    double got = value_at(out[0], VT_F32, e), want = value_at(out[2], VT_F32, e);
+    bool same = isfinite(want) ? fabs(got - want) <= 1e-3 : isnan(want) ? isnan(got) : got == want;
+    if (!same) fail_msg("%s: %g for %g", row->name, got, want);
+  }
+  for (int i = 0; i < 3; i++) vt_host_free(out[i]);
+  for (int s = 0; s < 2; s++) vt_host_free(in[s]);
+  vt_program_destroy(fast);
+  vt_program_destroy(plain);
+}
+
+static void few_vectors_are_exact(void **state) {
+  (void)state;
+  static const dot_row rows[] = {
+      {"large scores",
+       {2, 8, 64, -1},
+       {2, 515, 8, 64, -1},
+       {0, 1, -1},
+       {0, 2, -1},
+       {2, -1},
+       {3, -1}},
+      {"large values",
+       {2, 8, 3, 515, -1},
+       {2, 515, 8, 64, -1},
+       {0, 1, -1},
+       {0, 2, -1},
+       {3, -1},
+       {1, -1}},
+      {"large matrix", {777, -1}, {777, 501, -1}, END, END, {0, -1}, {0, -1}},
+      {"large matrix transposed", {777, -1}, {501, 777, -1}, END, END, {0, -1}, {1, -1}},
+  };
+  random_state = 77;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int half = 0; half < 2; half++) check_odd(&rows[i], half ? VT_BF16 : VT_F32);
 }
 
 // Convolutions: dims are letters in the order of memory: b f (i o) and digits for spatial
@@ -498,6 +613,8 @@ static void bias_and_rounding_join_the_contraction(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(dots_match),
+      cmocka_unit_test(few_vectors_match),
+      cmocka_unit_test(few_vectors_are_exact),
       cmocka_unit_test(convolutions_match),
       cmocka_unit_test(bias_and_rounding_join_the_contraction),
       cmocka_unit_test(transposed_results_are_written_so),

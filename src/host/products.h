@@ -34,23 +34,36 @@ typedef struct vt_walk {
   int64_t image_row, image_column, gradient_column; // in elements; gradient rows are dense
 } vt_walk;
 
+// Matrices whose rows lie side by side (the heads of keys or values), each times a few vectors. All
+// in elements; x is in f32, and dense along K.
+typedef struct vt_few_item {
+  int64_t x, matrix, out; // where its vectors, its matrix and its results begin
+} vt_few_item;
+typedef struct vt_few {
+  int64_t row, length;                   // of a matrix: from one row to the next, numbers of a row
+  int64_t out_step;                      // from one result to the next
+  int64_t vectors, x_vector, out_vector; // how many for each matrix; from one to the next
+  int64_t item_count;
+  const vt_few_item *items;
+} vt_few;
+
 typedef struct vt_product_code {
   // out[i] = start + sum over t of weights[t] * in[i + offsets[t]], for `count` numbers. May read
   // VT_PRODUCT_LANES - 1 numbers past the end of the line.
   void (*convolve_line)(const float *in, const int64_t *offsets, const float *weights, int64_t taps,
                         float start, float *out, int64_t count);
-  // out[r] = x . matrix[r], for `count` rows of k numbers each.
-  void (*dots_of_rows)(const float *x, const float *matrix, int64_t row, int64_t k, int64_t count,
-                       float *out);
-  // sums[i] = sum over `count` rows of x[r] * matrix[r][i], for i < n.
-  void (*sum_of_rows)(const float *x, const float *matrix, int64_t row, int64_t n, int64_t count,
-                      float *sums);
-  // The same of a matrix in bf16, whose numbers are widened two by two: x of the dots, and the
-  // sums, lie where vt_dealt says.
-  void (*dots_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t k,
-                            int64_t count, float *out);
-  void (*sum_of_rows_bf16)(const float *x, const uint16_t *matrix, int64_t row, int64_t n,
-                           int64_t count, float *sums);
+  // `rows` rows of each item's matrix, whose numbers run along K: out[r] = x . matrix[r]. If the
+  // matrix is in bf16, its numbers are widened two by two, and x lies where vt_dealt says.
+  void (*few_dots_f32)(const vt_few *few, const float *x, const float *matrix, float *out,
+                       int64_t rows);
+  void (*few_dots_bf16)(const vt_few *few, const float *x, const uint16_t *matrix, float *out,
+                        int64_t rows);
+  // Rows whose numbers run along N: sums[i] = sum over the rows of x[r] * matrix[r][i], for each
+  // item and vector in turn, densely. Of a matrix in bf16 the sums lie where vt_dealt says.
+  void (*few_sums_f32)(const vt_few *few, const float *x, const float *matrix, float *sums,
+                       int64_t rows);
+  void (*few_sums_bf16)(const vt_few *few, const float *x, const uint16_t *matrix, float *sums,
+                        int64_t rows);
   // out[r][0..VT_PRODUCT_LANES) = sum over k of lhs[k][r] * panel[k] for `rows` rows (at most
   // VT_PANEL_ROWS; lhs is dense), in parts of VT_PANEL_TERMS terms that are added up in turn. In
   // the end the bias (may be NULL) is added. The panel in f32 or in bf16.
