@@ -12,7 +12,6 @@
 #include "host/contraction.h"
 #include "host/cpu.h"
 #include "host/products.h"
-#include "host/team.h"
 #include "ir/number.h"
 
 enum {
@@ -68,8 +67,7 @@ typedef struct run {
   float *sums, *out;
 } run;
 
-static void run_task(void *context, int64_t task) {
-  const run *r = context;
+static void run_task(const run *r, int64_t task) {
   const gemv *g = r->g;
   const vt_product_code *code = vt_product_code_of();
   int64_t part = task % g->parts, unit = g->along_k ? ALIGNED : 1,
@@ -100,8 +98,7 @@ VT_ANY_CPU static void add_up(float *to, const float *from, int64_t count) {
 }
 
 // Adds up the sums of an outer item's parts, and puts them where they belong.
-static void finish_sums(void *context, int64_t index) {
-  const run *r = context;
+static void finish_sums(const run *r, int64_t index) {
   const gemv *g = r->g;
   int64_t size = sums_of(g);
   float *sums = r->sums + index * g->parts * size, *out = r->out + outer_item(g, index).out;
@@ -141,13 +138,6 @@ static const float *copy_vectors(const gemv *g, const char *x, float *copy) {
   return copy;
 }
 
-static void loop(bool shared, int64_t count, void (*task)(void *, int64_t), run *r) {
-  if (shared)
-    vt_team_run(count, task, r);
-  else
-    for (int64_t i = 0; i < count; i++) task(r, i);
-}
-
 static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
                           uint32_t count) {
   (void)exec;
@@ -163,8 +153,11 @@ static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *f
     float *out = (void *)(g->out == VT_F32 ? result : scratch + g->out_offset);
     float *sums = (void *)(scratch + g->sums_offset);
     run r = {.g = g, .x = x, .matrix = matrix, .sums = sums, .out = out};
-    loop(g->shared, g->outer_count * g->parts, run_task, &r);
-    if (!g->along_k) loop(g->sums_shared, g->outer_count, finish_sums, &r);
+#pragma omp parallel for schedule(dynamic) if (g->shared)
+    for (int64_t task = 0; task < g->outer_count * g->parts; task++) run_task(&r, task);
+    int64_t sums_count = g->along_k ? 0 : g->outer_count;
+#pragma omp parallel for schedule(dynamic) if (g->sums_shared)
+    for (int64_t o = 0; o < sums_count; o++) finish_sums(&r, o);
     if (step->input_count == 3) add_up(out, (const void *)slots[step->input_slots[2]], g->n);
     if (g->out != VT_BF16) continue;
     int64_t elements = vt_type_elements(step->outputs[0]->type);
