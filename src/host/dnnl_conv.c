@@ -22,6 +22,7 @@
 #include "host/dnnl_util.h"
 #include "host/pack.h"
 #include "host/steps.h"
+#include "host/strip.h"
 #include "host/weight_gradient.h"
 
 enum { MAX_SPATIAL = 3 };
@@ -561,6 +562,43 @@ static bool step_lines(vt_plan *plan, vt_step *step, const conv *c) {
   return vt_step_line_conv(plan, step, &lines);
 }
 
+// In strips, with AMX: the image's features are innermost, and no dimension is dilated but the
+// kernel's.
+static bool step_strip(vt_plan *plan, vt_step *step, const conv *c) {
+  vt_contraction product;
+  if (c->feature_groups != 1 || c->batch_groups != 1 || c->b_stride[OUT] != 1 ||
+      c->b_stride[LHS] != 1 || !all(c->lhs_dilation, c->spatial, 1) || c->spatial > 2 ||
+      vt_rounds_operands(plan, step->op))
+    return false;
+  if (as_pointwise(c, &product)) return vt_step_contraction(plan, step, &product);
+  vt_strip strip = {.batch_rank = 1,
+                    .batch_sizes = {c->a_size[LHS]},
+                    .batch_strides = {{c->a_stride[LHS]}, {0}},
+                    .m = 1,
+                    .n = c->b_size[OUT],
+                    .k = c->b_size[LHS],
+                    .rhs_row = c->a_stride[RHS],
+                    .rhs_column = c->b_stride[RHS],
+                    .windowed = true};
+  vt_strip_window *w = &strip.window;
+  w->channels = c->b_size[LHS];
+  int64_t dense = c->b_size[OUT];
+  for (int i = 1; i >= 0; i--) {
+    int d = i - (2 - c->spatial); // of one dimension: a line
+    w->input[i] = w->output[i] = w->kernel[i] = w->stride[i] = w->dilation[i] = 1;
+    if (d < 0) continue;
+    if (c->stride[OUT][d] != dense || (c->reversal[d] && c->size[RHS][d] > 1)) return false;
+    w->input[i] = c->size[LHS][d], w->output[i] = c->size[OUT][d];
+    w->kernel[i] = c->size[RHS][d];
+    w->stride[i] = c->window_strides[d], w->dilation[i] = c->rhs_dilation[d];
+    w->low[i] = c->padding[2 * d];
+    w->input_strides[i] = c->stride[LHS][d], w->rhs_taps[i] = c->stride[RHS][d];
+    dense *= w->output[i];
+    strip.m *= w->output[i], strip.k *= w->kernel[i];
+  }
+  return c->a_stride[OUT] == dense && vt_step_strip(plan, step, &strip);
+}
+
 bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   conv c;
   problem p;
@@ -570,7 +608,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   if (step->input_count == 3 &&
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
-  if (step_lines(plan, step, &c)) return true;
+  if (step_lines(plan, step, &c) || step_strip(plan, step, &c)) return true;
   // A strided 1x1 gradient as a matmul would copy its left side first.
   bool strided = !all(c.rhs_dilation, c.spatial, 1);
   if (strided && step_gradient(plan, step, &c)) return true;

@@ -57,6 +57,16 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   return VT_OK;
 }
 
+const vt_group *vt_step_group(const vt_step *step) {
+  return step->run == run_kernel ? ((const kernel_body *)step->body)->group : NULL;
+}
+
+const vt_kernel *const *vt_step_kernel_of(const vt_step *step) {
+  vt_assert(step->run == run_kernel);
+  const kernel_body *body = step->body;
+  return (const vt_kernel *const *)&body->kernel;
+}
+
 int64_t vt_step_picoseconds(const vt_step *step) {
   if (step->run != run_kernel) return -1;
   const kernel_body *body = step->body;

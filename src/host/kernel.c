@@ -17,6 +17,7 @@
 #include "host/kernel_reduce.h"
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
+enum { VECTORS = 64 }; // elements: a multiple of any vector's
 // Picoseconds from which waking the team pays off, which costs 10 to 15 us, and of a task that is
 // worth fetching.
 static const int64_t PARALLEL_TIME = 64 * 1000000, TASK_TIME = 8 * 1000000;
@@ -122,11 +123,11 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target
       !whole_rows && (k->accumulator_count == 0 || columns_only || nest->atom_count == 1);
   k->column_tile = k->columns;
   if (free_columns && nest->atom_count == 1)
-    k->column_tile = round_up(want, 64);
+    k->column_tile = round_up(want, VECTORS);
   else if (free_columns && columns_only && k->columns > 4 * COLUMN_TILE)
     k->column_tile = COLUMN_TILE;
   else if (free_columns && k->columns > 2 * want)
-    k->column_tile = round_up(want, 64);
+    k->column_tile = round_up(want, VECTORS);
   if (k->column_tile > k->columns) k->column_tile = k->columns;
   k->row_tile = max64(1, want / k->column_tile);
   if (k->accumulator_count) { // partial results must stay small compared to the data
@@ -175,6 +176,39 @@ static void create_nest(vt_arena *arena, vt_kernel *k, const vt_group *group,
     for (uint32_t j = 0; j < k->input_count; j++)
       k->in_place[(uint32_t)n->output * k->input_count + j] = nest_in_place(nest, n, j);
   }
+}
+
+// A dense matrix of f32, an atom of its own for the columns or one for all.
+static bool reads_matrix(const vt_nest *nest, const vt_nest_node *n) {
+  int64_t bytes = (int64_t)vt_dtype_bytes(n->value->type.dtype);
+  if (n->access.offset || n->folded) return false;
+  for (int32_t a = nest->atom_count; a-- > 0; bytes *= nest->atoms[a])
+    if (n->access.strides[a] != bytes) return false;
+  return true;
+}
+
+bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
+                         bool *out_whole) {
+  const vt_nest *nest = group->nest;
+  if (!group->fused || !nest || nest->fold) return false;
+  uint32_t last = 1u << (nest->atom_count - 1);
+  int64_t width = nest->atoms[nest->atom_count - 1], total = 1;
+  for (int32_t a = 0; a < nest->atom_count; a++) total *= nest->atoms[a];
+  bool flat = nest->atom_count == 1 && columns % VECTORS == 0;
+  if (total != rows * columns || (width != columns && !flat)) return false;
+  *out_whole = false;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    bool reads =
+        (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_GATHER) && n->input == (int32_t)port;
+    if (n->accumulated || n->kind == VT_NODE_SCATTER) return false;
+    if (reads && (n->kind == VT_NODE_GATHER || !reads_matrix(nest, n))) return false;
+    if (n->kind == VT_NODE_REDUCE) *out_whole = true;
+    if (n->output < 0 || n->mask == nest->all) continue;
+    if (n->mask != (nest->all & ~last)) return false; // a number for each row
+    *out_whole = true;
+  }
+  return true;
 }
 
 static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) {
@@ -326,4 +360,20 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
   }
   if (k->accumulator_count) combine_all(k, scratch, outputs);
   return VT_OK;
+}
+
+void vt_kernel_run_rows(const vt_kernel *k, void *const *pointers, uint32_t port, void *instead,
+                        int64_t columns, int64_t row_lo, int64_t row_hi, int64_t column_lo,
+                        int64_t column_hi) {
+  vt_assert(!k->native && !k->accumulator_count && !k->scattered_bytes);
+  void *args[MAX_PORTS];
+  memcpy(args, pointers, sizeof *args * (k->input_count + k->output_count));
+  args[port] = instead;
+  if (k->columns == columns)
+    k->code(args, k->dims, row_lo, row_hi, column_lo, column_hi, NULL);
+  else if (column_hi - column_lo == columns)
+    k->code(args, k->dims, 0, 1, row_lo * columns, row_hi * columns, NULL);
+  else
+    for (int64_t row = row_lo; row < row_hi; row++)
+      k->code(args, k->dims, 0, 1, row * columns + column_lo, row * columns + column_hi, NULL);
 }

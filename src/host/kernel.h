@@ -33,6 +33,15 @@ vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group);
 // with its own scratch.
 vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs,
                         void *scratch) VT_CHECKED;
+// True when the group's code works on each row of its input `port`, a matrix, by itself: on parts
+// of it, or with `*out_whole` only on all of it.
+bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
+                         bool *out_whole);
+// Runs such code for some rows and columns on the calling thread, with `instead` as that input, of
+// which only these are read. `columns` is the width of a row.
+void vt_kernel_run_rows(const vt_kernel *kernel, void *const *pointers, uint32_t port,
+                        void *instead, int64_t columns, int64_t row_lo, int64_t row_hi,
+                        int64_t column_lo, int64_t column_hi);
 void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
 // About how long a loop takes that is not shared among threads; -1 for all others.
 int64_t vt_kernel_picoseconds(const vt_kernel *kernel);

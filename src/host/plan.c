@@ -375,6 +375,7 @@ vt_status vt_plan_build(vt_program *program, vt_func *func, vt_plan_kind kind, u
   VT_TRY(add_steps(plan));
   add_return_copies(plan);
   drop_dead_steps(plan);
+  vt_plan_strips(plan);
   vt_plan_overlap(plan);
   vt_assert(steps_are_in_order(plan));
   *vt_map_at(&program->plans, &key, sizeof key) = plan;

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "host/cpu.h"
+#include "host/nest.h"
 #include "host/plan.h"
 #include "host/steps.h"
 
@@ -68,7 +69,7 @@ static void follow(vt_op *contraction, vt_op *const *users, const uint32_t *uses
 }
 
 static vt_step *try_chain(vt_plan *plan, const chain *c) {
-  vt_assert(c->count > 1 && c->ops[0]->operand_count >= 2);
+  vt_assert(c->ops[0]->operand_count >= 2);
   vt_arena *arena = &plan->program->arena;
   vt_step *step = VT_NEW(arena, vt_step);
   vt_op *op = c->ops[0];
@@ -82,6 +83,30 @@ static vt_step *try_chain(vt_plan *plan, const chain *c) {
   bool made = op->code == VT_OP_DOT_GENERAL ? vt_step_dot(plan, step, c->transpose)
                                             : vt_step_convolution(plan, step);
   return made ? step : NULL;
+}
+
+static bool is_elementwise(const vt_op *op, const vt_value *value) {
+  if (op->code == VT_OP_REDUCE) return true;
+  return op->result_count == 1 && vt_emit_supports(op) &&
+         vt_type_elements(op->results[0].type) == vt_type_elements(value->type);
+}
+
+// True when the contraction runs in strips and all that follows is elementwise: generated code
+// takes the sums from the cache.
+static bool joins_kernel(vt_plan *plan, const chain *c, const uint32_t *uses) {
+  const vt_value *value = &c->ops[c->count - 1]->results[0];
+  if (!vt_host_has_amx() || c->transpose || value->type.dtype != VT_F32) return false;
+  uint32_t left = uses[value->id];
+  for (const vt_op *op = c->ops[0]->next; op && left; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      if (op->operands[i] != value) continue;
+      if (!is_elementwise(op, value)) return false;
+      left--;
+    }
+  if (left) return false; // returned
+  chain alone = {.ops = {c->ops[0]}, .count = 1};
+  const vt_step *step = try_chain(plan, &alone);
+  return step && vt_step_is_strip(step);
 }
 
 void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
@@ -103,6 +128,7 @@ void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
     follow(op, users, uses, &c);
     // A returned value has one use and no user.
     while (c.count > 1 && c.ops[c.count - 1]->code == VT_OP_RESHAPE) c.count--;
+    if (c.count > 1 && joins_kernel(plan, &c, uses)) continue;
     vt_step *step = NULL;
     while (c.count > 1 && !(step = try_chain(plan, &c))) {
       if (c.ops[c.count - 1]->code == VT_OP_ADD) c.bias = NULL;

@@ -14,6 +14,15 @@
 bool vt_step_dot(vt_plan *plan, vt_step *step, const vt_op *transpose); // dnnl_dot.c
 bool vt_step_convolution(vt_plan *plan, vt_step *step);                 // dnnl_conv.c
 
+// Products and convolutions of bf16 that run in strips. (exec_strip.c)
+struct vt_strip;
+struct vt_contraction;
+bool vt_step_strip(vt_plan *plan, vt_step *step, const struct vt_strip *strip);
+bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const struct vt_contraction *contraction);
+bool vt_step_is_strip(const vt_step *step);
+// Joins them with the groups that read their results; between the steps and their memory.
+void vt_plan_strips(vt_plan *plan);
+
 // Contractions that absorb the ops after them: which ops, and at which of them the step runs.
 typedef struct vt_epilogues {
   vt_map taken; // op -> step

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// amx_tiles.h - operands of Intel's matrix unit: tiles of 1 KiB, laid out from matrices of bf16.
+// Internal to the files that multiply with it.
+//
+// Of the left side a tile is 16 rows of 32 numbers, of the right side 16 rows of 16 pairs (adjacent
+// in K). A tile of the result is 16 x 16 sums in f32.
+#ifndef VT_HOST_AMX_TILES_H
+#define VT_HOST_AMX_TILES_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq")))
+#define BF16                                                                                       \
+  __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+
+enum {
+  T = 16,            // rows and columns of a tile of sums
+  PAIRED = 2 * T,    // K of a tile
+  TILE = T * PAIRED, // numbers of an operand's tile
+  SUMS = T * T       // of a tile of sums
+};
+
+typedef struct tile_config {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t column_bytes[16];
+  uint8_t rows[16];
+} tile_config;
+
+static inline int64_t tiles_of(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+static inline int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+AMX static inline __mmask16 first16(int64_t count) {
+  return (__mmask16)(count >= T ? 0xffff : (1u << count) - 1);
+}
+AMX static inline __mmask32 first32(int64_t count) {
+  return count >= PAIRED ? 0xffffffffu : (1u << count) - 1;
+}
+
+// Transposes the 16 x 16 words of `rows`.
+AMX static inline void transpose(__m512i *rows) {
+  __m512i t[T];
+  for (int i = 0; i < T; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < T; i += 4)
+    for (int h = 0; h < 2; h++) {
+      rows[i + 2 * h] = _mm512_unpacklo_epi64(t[i + h], t[i + 2 + h]);
+      rows[i + 2 * h + 1] = _mm512_unpackhi_epi64(t[i + h], t[i + 2 + h]);
+    }
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < T; h += 8) {
+      t[h + i] = _mm512_shuffle_i32x4(rows[h + i], rows[h + 4 + i], 0x88);
+      t[h + 4 + i] = _mm512_shuffle_i32x4(rows[h + i], rows[h + 4 + i], 0xdd);
+    }
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < 8; h += 4) {
+      rows[h + i] = _mm512_shuffle_i32x4(t[h + i], t[8 + h + i], 0x88);
+      rows[8 + h + i] = _mm512_shuffle_i32x4(t[h + i], t[8 + h + i], 0xdd);
+    }
+}
+
+// Interleaves two rows of 16 numbers (NULL for zeros) into one of 16 pairs.
+AMX static inline __m512i pair_rows(const uint16_t *even, const uint16_t *odd, int64_t at,
+                                    __mmask16 columns) {
+  const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                       23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m256i low = _mm256_setzero_si256(), high = low;
+  if (even) low = _mm256_maskz_loadu_epi16(columns, even + at);
+  if (odd) high = _mm256_maskz_loadu_epi16(columns, odd + at);
+  __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  return _mm512_permutexvar_epi16(zip, both);
+}
+
+// One tile from `lines` lines along K, of `k` numbers each; transposed for the right side.
+AMX static inline void pack_lines(const uint16_t *from, int64_t line, int64_t lines, int64_t k,
+                                  bool right, uint16_t *to) {
+  __m512i rows[T];
+  __mmask32 mask = first32(k);
+  for (int i = 0; i < T; i++)
+    rows[i] = i < lines ? _mm512_maskz_loadu_epi16(mask, from + i * line) : _mm512_setzero_si512();
+  if (right) transpose(rows);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
+}
+
+// One tile from 32 rows across K, from number `at` of each on; transposed for the left side.
+AMX static inline void pack_rows(const uint16_t *const *from, int64_t at, int64_t count, bool right,
+                                 uint16_t *to) {
+  __m512i rows[T];
+  __mmask16 mask = first16(count);
+  for (int i = 0; i < T; i++) rows[i] = pair_rows(from[2 * i], from[2 * i + 1], at, mask);
+  if (!right) transpose(rows);
+  for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
+}
+
+// Tiles [free][K] of an operand, `depth` of K for each of the free dimension (M or N). `across` and
+// `along` are its strides over the free dimension and over K.
+AMX static inline void pack(const uint16_t *from, int64_t across, int64_t along, int64_t free,
+                            int64_t k, int64_t depth, bool right, uint16_t *to) {
+  if (along == 1) {
+    for (int64_t f = 0; f < free; f += T) {
+      const uint16_t *at = from + f * across;
+      for (int64_t d = 0; d < k; d += PAIRED)
+        pack_lines(at + d, across, free - f, k - d, right,
+                   to + (f / T * depth + d / PAIRED) * TILE);
+    }
+    return;
+  }
+  for (int64_t d = 0; d < k; d += PAIRED) {
+    const uint16_t *rows[PAIRED];
+    for (int64_t i = 0; i < PAIRED; i++) rows[i] = d + i < k ? from + (d + i) * along : NULL;
+    for (int64_t f = 0; f < free; f += T)
+      pack_rows(rows, f, free - f, right, to + (f / T * depth + d / PAIRED) * TILE);
+  }
+}
+
+AMX static inline __m512i to_bf16(__m512 value) {
+  __m512i bits = _mm512_castps_si512(value), one = _mm512_set1_epi32(1);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)),
+                           16);
+}
+
+#endif

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+// strip.c - see strip.h.
+//
+// A task is a strip of rows times a block of columns. Its sums lie in a buffer of the thread's own,
+// as rows of the whole result would, and `finish` takes them from there.
+//
+// Convolutions are products too: the 16 rows of a left tile are pixels at equal distances, and so
+// are the rows of the next tap. To keep the distances equal from line to line, images are copied
+// with zeros around: a line's right padding is the next one's left. With a vertical stride of s the
+// lines of each remainder by s lie together. The pixels at the end of a line whose window would
+// reach into the next are computed, and dropped. Taps side by side in a line are one run along K.
+#include "host/strip.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "host/amx_tiles.h"
+#include "host/cpu.h"
+
+enum {
+  STRIP = 128,     // rows of a task
+  LONG = 1024,     // K from which it is half of that
+  TASKS = 4,       // at least, for each thread
+  COLUMNS = 4 * T, // of which a block is a multiple: whole vectors of generated code
+  MIN_PRODUCTS = 1 << 18
+};
+static const int64_t BLOCK_BYTES = 512 << 10; // of the right side, which stay in the second cache
+static const int64_t TILE_BYTES = 2 * TILE;
+
+static int64_t most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+// ---- Sizes.
+
+// Pixels of a copied line, and numbers along K.
+static bool prepare_window(vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  int64_t reach = (w->kernel[1] - 1) * w->dilation[1] + 1;
+  int64_t span = (w->output[1] - 1) * w->stride[1] + reach;
+  if (w->low[0] < 0 || w->low[1] < 0) return false;
+  int64_t used = most(0, least(w->input[1], span - w->low[1]));
+  int64_t pitch = most(most(span - w->low[1], w->low[1] + used), w->output[1] * w->stride[1]);
+  p->pitch = tiles_of(pitch, w->stride[1]) * w->stride[1];
+  p->channels = w->channels + w->channels % 2;
+  bool joined = w->dilation[1] == 1 || w->kernel[1] == 1;
+  p->length = joined ? w->kernel[1] * p->channels : p->channels;
+  p->runs = w->kernel[0] * (joined ? 1 : w->kernel[1]);
+  bool one_tap = w->kernel[1] == 1 || w->rhs_taps[1] == w->channels || w->channels % PAIRED == 0;
+  bool lies = p->rhs_column == 1 || (p->channels == w->channels && one_tap);
+  return lies && p->runs <= VT_STRIP_RUNS;
+}
+
+// Where the runs begin in a copied image of `lines` lines for each remainder.
+static void set_starts(vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  int64_t across = p->runs / w->kernel[0];
+  for (int64_t r = 0; r < p->runs; r++) {
+    int64_t y = r / across * w->dilation[0], x = r % across * w->dilation[1];
+    int64_t line = y % w->stride[0] * p->lines + y / w->stride[0];
+    p->starts[r] = (line * p->pitch + x) * p->channels * 2;
+  }
+}
+
+// Lines above those of the first result line, for each remainder.
+static int64_t lines_more(const vt_strip_window *w) {
+  return (w->kernel[0] - 1) * w->dilation[0] / w->stride[0];
+}
+
+static int64_t remainders(const vt_strip_window *w) {
+  return least(w->stride[0], (w->kernel[0] - 1) * w->dilation[0] + 1);
+}
+
+static int64_t image_bytes(const vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  int64_t behind = T * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1]; // tiles may reach there
+  int64_t pixels = remainders(w) * p->lines * p->pitch + behind;
+  return tiles_of(pixels * p->channels * 2, 64) * 64;
+}
+
+static int64_t rows_of_item(const vt_strip *p) {
+  return p->windowed ? p->window.output[0] : p->m;
+}
+
+// Rows of sums that a task has: of images some between the lines are dropped.
+static int64_t rows_of_task(const vt_strip *p, int64_t rows) {
+  return p->windowed ? rows * (p->pitch / p->window.stride[1]) : rows;
+}
+
+static bool own_rhs(const vt_strip *p) {
+  for (int32_t d = 0; d < p->batch_rank; d++)
+    if (p->batch_strides[1][d]) return true;
+  return false;
+}
+
+static void choose_blocks(vt_strip *p) {
+  int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
+  p->block_m = least(rows, most(1, (p->k > LONG ? STRIP / 2 : STRIP) / each));
+  p->block_m = tiles_of(rows, tiles_of(rows, p->block_m)); // equal ones
+  if (!p->windowed) p->block_m = tiles_of(p->block_m, T) * T;
+  p->block_n = p->n;
+  if (p->whole_rows || own_rhs(p)) return;
+  int64_t strips = p->items * tiles_of(rows, p->block_m);
+  int64_t blocks = most(tiles_of(TASKS * p->threads, strips), 1);
+  blocks = most(blocks, tiles_of(p->n * p->k * 2, BLOCK_BYTES));
+  p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
+}
+
+bool vt_strip_pays(const vt_strip *p) {
+  int64_t each = p->m * p->n * p->k;
+  return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
+}
+
+bool vt_strip_prepare(vt_strip *p) {
+  if (!vt_host_has_amx() || p->m < 1 || p->n < 1 || p->k < 1) return false;
+  if (p->rhs_row != 1 && p->rhs_column != 1) return false;
+  p->items = 1;
+  for (int32_t d = 0; d < p->batch_rank; d++) p->items *= p->batch_sizes[d];
+  p->threads = omp_get_max_threads();
+  p->channels = p->pitch = p->lines = 0;
+  p->runs = 1, p->length = p->k, p->starts[0] = 0;
+  if (p->windowed ? !prepare_window(p) : p->k % 2 != 0) return false;
+  p->full = p->length / PAIRED, p->tail = p->length % PAIRED;
+  p->depth = p->runs * (p->full + (p->tail > 0));
+  choose_blocks(p);
+  p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
+  int64_t tiles = tiles_of(rows_of_task(p, p->block_m), T);
+  p->sums_row = p->spread ? p->n : tiles_of(p->block_n, T) * T;
+  p->sums_bytes = tiles_of((tiles * T * p->sums_row + 2 * SUMS) * 4, 64) * 64;
+  p->shared = p->windowed && p->block_n < p->n;
+  int64_t shared_bytes = 0;
+  if (p->windowed) {
+    p->lines = (p->shared ? p->window.output[0] : p->block_m) + lines_more(&p->window);
+    set_starts(p);
+    p->lhs_bytes = p->shared ? 0 : image_bytes(p);
+    shared_bytes = p->shared ? p->items * image_bytes(p) : 0;
+  } else {
+    p->lhs_bytes = tiles_of(T * p->k * 2, 64) * 64; // the last tile of rows
+  }
+  int64_t own = p->lhs_bytes + p->sums_bytes + (own_rhs(p) ? p->rhs_bytes : 0);
+  p->scratch_bytes = shared_bytes + p->threads * own;
+  return true;
+}
+
+// ---- Laying out.
+
+static int64_t offset_of(const vt_strip *p, int side, int64_t item) {
+  int64_t offset = 0;
+  for (int32_t d = p->batch_rank; d-- > 0;) {
+    offset += item % p->batch_sizes[d] * p->batch_strides[side][d];
+    item /= p->batch_sizes[d];
+  }
+  return offset;
+}
+
+// Where the numbers [at, at + count) of a run lie on the right side, column 0; NULL for zeros.
+static void find_rows(const vt_strip *p, const uint16_t *rhs, int64_t run, int64_t at,
+                      int64_t count, const uint16_t **rows) {
+  const vt_strip_window *w = &p->window;
+  for (int64_t i = 0; i < PAIRED; i++) {
+    int64_t number = at + i;
+    rows[i] = NULL;
+    if (i >= count) continue;
+    if (!p->windowed) {
+      rows[i] = rhs + number * p->rhs_row;
+      continue;
+    }
+    int64_t across = p->runs / w->kernel[0], channel = number % p->channels;
+    int64_t y = run / across, x = across > 1 ? run % across : number / p->channels;
+    if (channel < w->channels)
+      rows[i] = rhs + y * w->rhs_taps[0] + x * w->rhs_taps[1] + channel * p->rhs_row;
+  }
+}
+
+// The tiles [column tile][depth] of `columns` columns from `column` on, a multiple of 16.
+static void lay_columns(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
+                        uint16_t *to) {
+  int64_t each = p->full + (p->tail > 0);
+  for (int64_t d = 0; d < p->depth; d++) {
+    const uint16_t *rows[PAIRED];
+    int64_t at = d % each * PAIRED, count = least(PAIRED, p->length - at);
+    find_rows(p, rhs, d / each, at, count, rows);
+    for (int64_t j = 0; j < columns; j += T) {
+      int64_t left = least(T, p->n - column - j);
+      uint16_t *tile = to + ((column + j) / T * p->depth + d) * TILE;
+      if (p->rhs_column == 1)
+        pack_rows(rows, column + j, left, true, tile);
+      else
+        pack_lines(rows[0] + (column + j) * p->rhs_column, p->rhs_column, left, count, true, tile);
+    }
+  }
+}
+
+void vt_strip_lay(const vt_strip *p, const void *rhs, void *to) {
+  enum { PIECE = 8 * T };
+#pragma omp parallel for schedule(dynamic) if (p->n > PIECE && p->n * p->k > 1 << 16)
+  for (int64_t j = 0; j < p->n; j += PIECE) lay_columns(p, rhs, j, least(PIECE, p->n - j), to);
+}
+
+// Pixels of a line, with zeros left and right of them.
+static void copy_line(const vt_strip *p, const uint16_t *image, int64_t y, uint16_t *to) {
+  const vt_strip_window *w = &p->window;
+  uint16_t *end = to + p->pitch * p->channels;
+  if (y < 0 || y >= w->input[0]) {
+    memset(to, 0, (size_t)(end - to) * 2);
+    return;
+  }
+  int64_t pixels = least(w->input[1], p->pitch - w->low[1]);
+  const uint16_t *from = image + y * w->input_strides[0];
+  memset(to, 0, (size_t)(w->low[1] * p->channels) * 2);
+  to += w->low[1] * p->channels;
+  if (w->channels == p->channels && w->input_strides[1] == w->channels) {
+    memcpy(to, from, (size_t)(pixels * p->channels) * 2);
+    to += pixels * p->channels;
+  } else {
+    for (int64_t x = 0; x < pixels; x++, to += p->channels) {
+      memcpy(to, from + x * w->input_strides[1], (size_t)w->channels * 2);
+      if (w->channels < p->channels) to[w->channels] = 0;
+    }
+  }
+  memset(to, 0, (size_t)(end - to) * 2);
+}
+
+// The lines that results from line `y` on need, `lines` for each remainder from `first` on.
+static void copy_lines(const vt_strip *p, const uint16_t *image, int64_t y, int64_t first,
+                       int64_t count, uint16_t *to) {
+  const vt_strip_window *w = &p->window;
+  for (int64_t r = 0; r < remainders(w); r++)
+    for (int64_t i = first; i < first + count; i++)
+      copy_line(p, image, (y + i) * w->stride[0] + r - w->low[0],
+                to + (r * p->lines + i) * p->pitch * p->channels);
+}
+
+static void clear_end(const vt_strip *p, uint16_t *image) {
+  size_t used = (size_t)(remainders(&p->window) * p->lines * p->pitch * p->channels) * 2;
+  memset((char *)image + used, 0, (size_t)image_bytes(p) - used);
+}
+
+// ---- Products.
+
+// A pair of rows of tiles of the left side.
+typedef struct side {
+  const char *at[2];
+  int64_t stride[2]; // bytes
+} side;
+
+typedef struct place {
+  float *to;
+  int64_t stride; // bytes
+} place;
+
+// Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run.
+#define STEP(left, right, at)                                                                      \
+  do {                                                                                             \
+    _tile_loadd(right, tile, 64);                                                                  \
+    _tile_loadd(left, a0 + (at), lhs->stride[0]);                                                  \
+    _tile_dpbf16ps(0, left, right);                                                                \
+    if (rows > 1) {                                                                                \
+      _tile_loadd(left, a1 + (at), lhs->stride[1]);                                                \
+      _tile_dpbf16ps(1, left, right);                                                              \
+    }                                                                                              \
+    if (columns > 1) {                                                                             \
+      _tile_loadd(right, tile + across, 64);                                                       \
+      if (rows > 1) {                                                                              \
+        _tile_dpbf16ps(3, left, right);                                                            \
+        _tile_loadd(left, a0 + (at), lhs->stride[0]);                                              \
+      }                                                                                            \
+      _tile_dpbf16ps(2, left, right);                                                              \
+    }                                                                                              \
+    if (fetches)                                                                                   \
+      for (int64_t line = 0; line < 2 * TILE_BYTES; line += 64)                                    \
+        _mm_prefetch(next + line, _MM_HINT_T1);                                                    \
+    tile += TILE_BYTES;                                                                            \
+    next += 2 * TILE_BYTES;                                                                        \
+  } while (0)
+
+// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
+// way, two tiles at each step.
+AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const side *lhs,
+                                                               const char *tile, const place *to,
+                                                               const int rows, const int columns,
+                                                               bool fetches) {
+  int64_t across = p->depth * TILE_BYTES;
+  const char *next = tile + columns * across;
+  _tile_zero(0);
+  if (rows > 1) _tile_zero(1);
+  if (columns > 1) _tile_zero(2);
+  if (rows > 1 && columns > 1) _tile_zero(3);
+  for (int64_t r = 0; r < p->runs; r++) {
+    const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
+    for (int64_t d = 0; d < p->full; d++) STEP(4, 5, d * 2 * PAIRED);
+    if (p->tail) STEP(6, 7, p->full * 2 * PAIRED);
+  }
+  _tile_stored(0, to[0].to, to[0].stride);
+  if (rows > 1) _tile_stored(1, to[1].to, to[1].stride);
+  if (columns > 1) _tile_stored(2, to[2].to, to[2].stride);
+  if (rows > 1 && columns > 1) _tile_stored(3, to[3].to, to[3].stride);
+}
+
+AMX static void multiply_any(const vt_strip *p, const side *lhs, const char *tile, const place *to,
+                             int rows, int columns, bool fetches) {
+  if (rows > 1 && columns > 1)
+    multiply(p, lhs, tile, to, 2, 2, fetches);
+  else if (rows > 1)
+    multiply(p, lhs, tile, to, 2, 1, fetches);
+  else if (columns > 1)
+    multiply(p, lhs, tile, to, 1, 2, fetches);
+  else
+    multiply(p, lhs, tile, to, 1, 1, fetches);
+}
+
+// What a thread works with.
+typedef struct task {
+  const vt_strip *p;
+  const char *lhs;    // first row
+  int64_t lhs_stride; // bytes
+  const char *edge;   // the last tile of rows where it is not full, else NULL
+  const char *rhs;    // laid out, column 0
+  float *sums;        // row 0, column 0; the places of edge tiles behind them
+  int64_t rows;
+} task;
+
+static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
+  bool edge = t->edge && (tile + 1) * T > t->rows;
+  *stride = edge ? t->p->k * 2 : t->lhs_stride;
+  return edge ? t->edge : t->lhs + tile * T * t->lhs_stride;
+}
+
+// A last tile of columns that is not full is stored elsewhere.
+AMX static void copy_edge(const float *from, int64_t columns, int64_t stride, float *to) {
+  for (int r = 0; r < T; r++)
+    _mm512_mask_storeu_ps(to + r * stride, first16(columns), _mm512_loadu_ps(from + r * T));
+}
+
+AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
+  const vt_strip *p = t->p;
+  __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
+  int64_t tiles = tiles_of(t->rows, T), end = column + columns;
+  float *edges = t->sums + tiles_of(rows_of_task(p, p->block_m), T) * T * p->sums_row;
+  float *at = p->spread ? t->sums : t->sums - column;
+  for (int64_t j = column; j < end; j += 2 * T) {
+    const char *rhs = t->rhs + j / T * p->depth * TILE_BYTES;
+    int wide = j + T < end ? 2 : 1;
+    int64_t partial = j + wide * T > p->n ? p->n - j - (wide - 1) * T : 0;
+    for (int64_t i = 0; i < tiles; i += 2) {
+      int high = i + 1 < tiles ? 2 : 1;
+      side lhs;
+      place to[4];
+      for (int r = 0; r < high; r++) {
+        lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
+        for (int c = 0; c < wide; c++)
+          to[2 * c + r] = (place){at + (i + r) * T * p->sums_row + j + c * T, p->sums_row * 4};
+        if (partial) to[2 * (wide - 1) + r] = (place){edges + r * SUMS, T * 4};
+      }
+      if (high < 2) lhs.at[1] = lhs.at[0], lhs.stride[1] = lhs.stride[0];
+      multiply_any(p, &lhs, rhs, to, high, wide, i == 0 && j + 2 * T < end);
+      for (int r = 0; partial && r < high; r++)
+        copy_edge(edges + r * SUMS, partial, p->sums_row,
+                  at + (i + r) * T * p->sums_row + j + (wide - 1) * T);
+    }
+  }
+}
+
+AMX static void take_tiles(const vt_strip *p) {
+  tile_config config = {.palette = 1,
+                        .column_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                        .rows = {T, T, T, T, T, T, T, T}};
+  if (p->tail) {
+    config.column_bytes[6] = (uint16_t)(2 * p->tail);
+    config.rows[7] = (uint8_t)(p->tail / 2);
+  }
+  __asm__ volatile("" : : "r"(&config) : "memory"); // GCC does not know that it is read
+  _tile_loadconfig(&config);
+}
+
+AMX static void release_tiles(void) {
+  _tile_release();
+}
+
+// ---- Runs.
+
+typedef struct run {
+  const vt_strip *p;
+  const uint16_t *lhs, *rhs;
+  const char *laid;
+  char *shared, *own;
+  vt_strip_finish *finish;
+  void *user;
+} run;
+
+static void finish_task(const run *r, const task *t, int64_t item, int64_t first, int64_t rows,
+                        int64_t column, int64_t columns) {
+  const vt_strip *p = r->p;
+  float *sums = p->spread ? t->sums : t->sums - column;
+  if (!p->windowed) {
+    r->finish(r->user, sums, item * p->m + first, rows, column, columns);
+    return;
+  }
+  int64_t width = p->window.output[1], each = rows_of_task(p, 1);
+  for (int64_t y = 0; y < rows; y++)
+    r->finish(r->user, sums + y * each * p->sums_row,
+              (item * p->window.output[0] + first + y) * width, width, column, columns);
+}
+
+// Rows (lines) [first, first + rows) of an item, and a block of columns.
+static void run_task(const run *r, int64_t item, int64_t first, int64_t rows, int64_t column,
+                     int64_t columns, const char *laid, char *own) {
+  const vt_strip *p = r->p;
+  task t = {.p = p, .rhs = laid, .sums = (float *)(void *)(own + p->lhs_bytes)};
+  const uint16_t *from = r->lhs + offset_of(p, 0, item);
+  if (p->windowed) {
+    int64_t line = p->pitch * p->channels * 2, step = p->window.stride[1] * p->channels * 2;
+    t.lhs = p->shared ? r->shared + item * image_bytes(p) + first * line : own;
+    if (!p->shared) {
+      copy_lines(p, from, first, 0, p->lines, (uint16_t *)(void *)own);
+      clear_end(p, (uint16_t *)(void *)own);
+    }
+    t.lhs_stride = step;
+    t.rows = (rows - 1) * (line / step) + p->window.output[1];
+  } else {
+    t.lhs = (const char *)(from + first * p->lhs_row);
+    t.lhs_stride = p->lhs_row * 2;
+    t.rows = rows;
+    int64_t whole = rows / T * T;
+    if (whole < rows) {
+      memset(own, 0, (size_t)(T * p->k * 2));
+      for (int64_t i = whole; i < rows; i++)
+        memcpy(own + (i - whole) * p->k * 2, t.lhs + i * t.lhs_stride, (size_t)p->k * 2);
+      t.edge = own;
+    }
+  }
+  multiply_task(&t, column, columns);
+  finish_task(r, &t, item, first, rows, column, columns);
+}
+
+static void run_items(const run *r) {
+  const vt_strip *p = r->p;
+  int64_t own_bytes = p->lhs_bytes + p->sums_bytes + p->rhs_bytes, total = rows_of_item(p);
+#pragma omp parallel num_threads(p->threads)
+  {
+    char *own = r->own + omp_get_thread_num() * own_bytes;
+    char *laid = own + p->lhs_bytes + p->sums_bytes;
+    take_tiles(p);
+#pragma omp for schedule(dynamic)
+    for (int64_t item = 0; item < p->items; item++) {
+      lay_columns(p, r->rhs + offset_of(p, 1, item), 0, p->n, (uint16_t *)(void *)laid);
+      for (int64_t i = 0; i < total; i += p->block_m)
+        run_task(r, item, i, least(p->block_m, total - i), 0, p->n, laid, own);
+    }
+    release_tiles();
+  }
+}
+
+static void run_blocks(const run *r) {
+  const vt_strip *p = r->p;
+  int64_t total = rows_of_item(p), strips = tiles_of(total, p->block_m);
+  int64_t down = p->items * strips, tasks = down * tiles_of(p->n, p->block_n);
+  int64_t pieces = p->shared ? p->items * p->lines : 0;
+#pragma omp parallel num_threads(p->threads)
+  {
+    char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->sums_bytes);
+    if (pieces) {
+#pragma omp for schedule(dynamic, 1 + p->lines / 4)
+      for (int64_t i = 0; i < pieces; i++) {
+        int64_t item = i / p->lines;
+        uint16_t *image = (uint16_t *)(void *)(r->shared + item * image_bytes(p));
+        copy_lines(p, r->lhs + offset_of(p, 0, item), 0, i % p->lines, 1, image);
+        if (i % p->lines == 0) clear_end(p, image);
+      }
+    }
+    take_tiles(p);
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < tasks; i++) { // those of the same columns one after the other
+      int64_t item = i % down / strips, first = i % strips * p->block_m;
+      int64_t column = i / down * p->block_n;
+      run_task(r, item, first, least(p->block_m, total - first), column,
+               least(p->block_n, p->n - column), r->laid, own);
+    }
+    release_tiles();
+  }
+}
+
+void vt_strip_run(const vt_strip *p, const void *lhs, const void *rhs, const void *laid,
+                  void *scratch, vt_strip_finish *finish, void *user) {
+  run r = {.p = p,
+           .lhs = lhs,
+           .rhs = rhs,
+           .laid = laid,
+           .shared = scratch,
+           .own = scratch,
+           .finish = finish,
+           .user = user};
+  if (p->shared) r.own += p->items * image_bytes(p);
+  if (laid)
+    run_blocks(&r);
+  else
+    run_items(&r);
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// strip.h - products of bf16 matrices and convolutions on Intel's matrix unit, some rows at a time.
+//
+// The rows of the left side are read where they lie; of an image that is padded, or whose window
+// moves by more than a pixel, a copy is read. The right side is laid out in tiles, once where it is
+// kept. What comes after the product is done for a strip of rows while its sums are in the cache:
+// `finish` gets them.
+#ifndef VT_HOST_STRIP_H
+#define VT_HOST_STRIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { VT_STRIP_BATCH = 4, VT_STRIP_RUNS = 64 };
+
+// The left side of a convolution: pixels of `channels` contiguous numbers. Strides in elements.
+typedef struct vt_strip_window {
+  int64_t channels;
+  int64_t input[2], output[2], kernel[2]; // sizes: rows, columns
+  int64_t stride[2], dilation[2], low[2];
+  int64_t input_strides[2];
+  int64_t rhs_taps[2]; // of the right side
+} vt_strip_window;
+
+// sums[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, k, n]; of a convolution the batch
+// are images, a row is a pixel of the result.
+typedef struct vt_strip {
+  int32_t batch_rank;
+  int64_t batch_sizes[VT_STRIP_BATCH], batch_strides[2][VT_STRIP_BATCH]; // lhs, rhs
+  int64_t m, n, k;
+  int64_t lhs_row; // K is contiguous; not of a convolution
+  int64_t rhs_row, rhs_column;
+  bool windowed;
+  vt_strip_window window;
+  bool whole_rows; // `finish` wants all columns at once
+  bool spread;     // rows of sums lie as far apart as those of a dense result
+  // Set by vt_strip_prepare.
+  int32_t threads;
+  int64_t items;
+  int64_t channels;     // of a copied pixel: an even number
+  int64_t pitch;        // pixels of a copied line
+  int64_t lines;        // of a copied image (piece), for each row under the window's stride
+  bool shared;          // images are copied once for all
+  int64_t runs, length; // K: contiguous pieces of the left side
+  int64_t starts[VT_STRIP_RUNS]; // bytes
+  int64_t full, tail;            // tiles of a run, numbers behind them
+  int64_t depth;                 // tiles of K
+  int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
+  int64_t sums_row;              // elements between rows of sums
+  int64_t rhs_bytes;             // laid out; of an item where each has its own
+  int64_t lhs_bytes, sums_bytes, scratch_bytes;
+} vt_strip;
+
+// Rows [row, row + rows) of the result over all items, columns [column, column + columns); `sums`
+// is where the element at (row, 0) would be, rows lie `sums_row` elements apart.
+typedef void vt_strip_finish(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
+                             int64_t columns);
+
+// False when the processor has no such unit, or the form is not supported. To be called again when
+// `whole_rows` or `spread` change.
+bool vt_strip_prepare(vt_strip *strip);
+// True when it is large enough to be worth it.
+bool vt_strip_pays(const vt_strip *strip);
+// Lays out a right side that is the same for all items.
+void vt_strip_lay(const vt_strip *strip, const void *rhs, void *to);
+// `laid`: by vt_strip_lay; NULL where each item has its own, which is laid out from `rhs`.
+// `scratch` is aligned to 64 bytes. Sums are the same for any number of threads.
+void vt_strip_run(const vt_strip *strip, const void *lhs, const void *rhs, const void *laid,
+                  void *scratch, vt_strip_finish *finish, void *user);
+
+#endif

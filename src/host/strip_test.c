@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// strip_test.c - contractions whose results go from the cache into generated code: which ones do,
+// and the results against the evaluator's.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/cpu.h"
+#include "host/plan.h"
+#include "host/steps.h"
+#include "import/import.h"
+#include "ir/number.h"
+
+// `body` computes %r of `result` from the parameters; `joins`: the contraction and what follows are
+// one step.
+typedef struct row {
+  const char *name, *params, *result, *body;
+  bool joins;
+} row;
+
+#define CONV(to, in, kernel, types, stride, pads)                                                  \
+  "%" to " = stablehlo.convolution(%" in ", %" kernel                                              \
+  ") dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = " stride            \
+  ", pad = " pads "} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : " types "\n"
+#define DOT(to, a, b, types)                                                                       \
+  "%" to " = stablehlo.dot_general %" a ", %" b ", contracting_dims = [1] x [0] : " types "\n"
+#define WIDE(to, from, dims, types)                                                                \
+  "%" to " = stablehlo.broadcast_in_dim %" from ", dims = [" dims "] : " types "\n"
+#define OP(to, op, a, b, type) "%" to " = stablehlo." op " %" a ", %" b " : " type "\n"
+#define ZERO                   "%zero = stablehlo.constant dense<0.0> : tensor<f32>\n"
+#define LOW                    "%low = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+
+#define IMAGE "tensor<2x14x14x48xf32>"
+static const char normalised[] =
+    CONV("s", "x", "w", "(tensor<2x14x14x32xbf16>, tensor<3x3x32x48xbf16>) -> " IMAGE, "[1, 1]",
+         "[[1, 1], [1, 1]]") ZERO WIDE("m", "mean", "3", "(tensor<48xf32>) -> " IMAGE)
+        WIDE("k", "scale", "3", "(tensor<48xf32>) -> " IMAGE)
+            WIDE("z", "zero", "", "(tensor<f32>) -> " IMAGE) OP("a", "subtract", "s", "m", IMAGE)
+                OP("b", "multiply", "a", "k", IMAGE) OP("c", "add", "b", "y", IMAGE)
+                    OP("r", "maximum", "c", "z", IMAGE);
+
+#define HALF "tensor<3x7x7x64xf32>"
+static const char strided[] =
+    CONV("s", "x", "w", "(tensor<3x14x13x6xbf16>, tensor<5x3x6x64xbf16>) -> " HALF, "[2, 2]",
+         "[[2, 1], [1, 1]]")
+        OP("d", "multiply", "s", "s", HALF) "%r = stablehlo.convert %d : (" HALF
+                                            ") -> tensor<3x7x7x64xbf16>\n";
+
+#define SOFTMAX(rows, matrix)                                                                      \
+  DOT("s", "x", "w", "(tensor<" rows "x40xbf16>, tensor<40x72xbf16>) -> " matrix)                  \
+  ZERO LOW                                                                                         \
+      "%h = stablehlo.reduce(%s init: %low) applies stablehlo.maximum across dimensions = [1] : "  \
+      "(" matrix ", tensor<f32>) -> tensor<" rows                                                  \
+      "xf32>\n" WIDE("hh", "h", "0", "(tensor<" rows "xf32>) -> " matrix)                          \
+          OP("a", "subtract", "s", "hh",                                                           \
+             matrix) "%e = stablehlo.exponential %a : " matrix "\n"                                \
+                     "%t = stablehlo.reduce(%e init: %zero) applies stablehlo.add across "         \
+                     "dimensions = [1] : "                                                         \
+                     "(" matrix ", tensor<f32>) -> tensor<" rows                                   \
+                     "xf32>\n" WIDE("tt", "t", "0", "(tensor<" rows "xf32>) -> " matrix)           \
+                         OP("r", "divide", "e", "tt", matrix)
+#define MANY "tensor<5003x72xf32>"
+#define FEW  "tensor<200x72xf32>"
+static const char softmax[] = SOFTMAX("5003", MANY);
+static const char few_softmax[] = SOFTMAX("200", FEW);
+
+#define ODD "tensor<101x37xf32>"
+static const char both_used[] =
+    DOT("s", "x", "w", "(tensor<101x50xbf16>, tensor<50x37xbf16>) -> " ODD)
+        OP("a", "add", "s", "y", ODD) OP("r", "multiply", "a", "s", ODD);
+
+static const char columns_summed[] = DOT("s", "x", "w",
+                                         "(tensor<101x50xbf16>, tensor<50x37xbf16>) -> " ODD) ZERO
+    OP("a", "add", "s", "y",
+       ODD) "%r = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0] : "
+            "(" ODD ", tensor<f32>) -> tensor<37xf32>\n";
+
+static const char in_place[] = DOT("s", "x", "w",
+                                   "(tensor<80x64xbf16>, tensor<64x64xbf16>) -> tensor<80x64xf32>")
+    OP("a", "add", "s", "y",
+       "tensor<80x64xf32>") "%c = stablehlo.convert %a : (tensor<80x64xf32>) -> "
+                            "tensor<80x64xbf16>\n" DOT("u", "c", "w",
+                                                       "(tensor<80x64xbf16>, tensor<64x64xbf16>) "
+                                                       "-> tensor<80x64xf32>")
+                                OP("r", "add", "u", "a", "tensor<80x64xf32>");
+
+#define ITEMS "tensor<4x6x50x128xf32>"
+static const char items[] =
+    "%s = stablehlo.dot_general %x, %w, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x "
+    "[3] : (tensor<4x50x6x24xbf16>, tensor<4x128x6x24xbf16>) -> " ITEMS
+    "\n" OP("r", "multiply", "s", "y", ITEMS);
+
+static const row rows[] = {
+    {"convolution, normalised",
+     "%x: tensor<2x14x14x32xbf16>, %w: tensor<3x3x32x48xbf16>, "
+     "%y: " IMAGE ", %mean: tensor<48xf32>, %scale: tensor<48xf32>",
+     IMAGE, normalised, true},
+    {"strided convolution, squared", "%x: tensor<3x14x13x6xbf16>, %w: tensor<5x3x6x64xbf16>",
+     "tensor<3x7x7x64xbf16>", strided, true},
+    {"softmax", "%x: tensor<5003x40xbf16>, %w: tensor<40x72xbf16>", MANY, softmax, true},
+    {"softmax of few rows", "%x: tensor<200x40xbf16>, %w: tensor<40x72xbf16>", FEW, few_softmax,
+     false},
+    {"odd sizes", "%x: tensor<101x50xbf16>, %w: tensor<50x37xbf16>, %y: " ODD, ODD, both_used,
+     false},
+    {"sums of columns", "%x: tensor<101x50xbf16>, %w: tensor<50x37xbf16>, %y: " ODD,
+     "tensor<37xf32>", columns_summed, false},
+    {"one after the other", "%x: tensor<80x64xbf16>, %w: tensor<64x64xbf16>, %y: tensor<80x64xf32>",
+     "tensor<80x64xf32>", in_place, true},
+    {"batch", "%x: tensor<4x50x6x24xbf16>, %w: tensor<4x128x6x24xbf16>, %y: " ITEMS, ITEMS, items,
+     true},
+};
+
+static vt_program *compile(const row *r, bool evaluator) {
+  vt_text text = {0};
+  vt_text_printf(&text, "module @m {\nfunc.func @main(%s) -> (%s) {\n%sreturn %%r : %s\n}\n}\n",
+                 r->params, r->result, r->body, r->result);
+  const char *string = vt_text_string(&text);
+  vt_module *module = NULL;
+  vt_program *program = NULL;
+  vt_host_options options = {.device_count = 1,
+                             .exact_dots = true,
+                             .evaluator_only = evaluator,
+                             .compile_all = !evaluator};
+  vt_pass_options passes = vt_host_passes(true);
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)string, strlen(string)}, &module);
+  if (!st && !evaluator) st = vt_passes_run(module, &passes);
+  if (!st) st = vt_host_compile(module, &options, &program);
+  if (st) fail_msg("%s: %s\n%s", r->name, vt_status_message(st), string);
+  vt_text_free(&text);
+  return program;
+}
+
+static void fill(void *data, vt_type type) {
+  static uint32_t state = 1;
+  for (int64_t i = 0; i < vt_type_elements(type); i++) {
+    state = state * 1664525 + 1013904223;
+    float value = (float)((int32_t)(state >> 24) - 128) / 64;
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (type.dtype == VT_F32)
+      ((float *)data)[i] = value;
+    else
+      ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+  }
+}
+
+static float element(const void *data, vt_dtype dtype, int64_t i) {
+  float value;
+  uint32_t bits = dtype == VT_BF16 ? (uint32_t)((const uint16_t *)data)[i] << 16 : 0;
+  memcpy(&value, dtype == VT_BF16 ? (const void *)&bits : (const float *)data + i, 4);
+  return value;
+}
+
+static void run(vt_program *program, void **params, void *result) {
+  vt_status st = vt_program_run(program, &(vt_run){.params = params, .results = &result});
+  if (st) fail_msg("%s", vt_status_message(st));
+}
+
+static uint32_t kernels_of(const vt_program *program) {
+  uint32_t count = 0;
+  for (uint32_t s = 0; s < program->plan->step_count; s++)
+    count += vt_step_group(&program->plan->steps[s]) != NULL;
+  return count;
+}
+
+static void check(const row *r) {
+  enum { MOST = 8 };
+  vt_program *fast = compile(r, false), *plain = compile(r, true);
+  const vt_func *func = vt_program_module(plain)->main;
+  vt_type type = func->returns[0]->type;
+  int64_t bytes = vt_type_bytes(type);
+  void *params[MOST], *want = vt_host_alloc(bytes), *got[2];
+  for (uint32_t i = 0; i < func->param_count; i++) {
+    params[i] = vt_host_alloc(vt_type_bytes(func->params[i]->type));
+    fill(params[i], func->params[i]->type);
+  }
+  run(plain, params, want);
+  int threads = omp_get_max_threads();
+  for (int t = 0; t < 2; t++) {
+    omp_set_num_threads(t ? threads : 1);
+    got[t] = vt_host_alloc(bytes);
+    memset(got[t], 0xff, (size_t)bytes);
+    vt_program *again = compile(r, false); // blocks depend on the number of threads, bits do not
+    run(again, params, got[t]);
+    vt_program_destroy(again);
+  }
+  if (memcmp(got[0], got[1], (size_t)bytes)) fail_msg("%s: threads change the result", r->name);
+  for (int64_t i = 0; i < vt_type_elements(type); i++) {
+    float a = element(want, type.dtype, i), b = element(got[0], type.dtype, i);
+    float close = type.dtype == VT_BF16 ? 0.01f : 1e-5f;
+    if (!(fabsf(a - b) <= close * (1 + fabsf(a))))
+      fail_msg("%s: %lld: %g %g", r->name, (long long)i, a, b);
+  }
+  if (vt_host_has_amx() && r->joins != !kernels_of(fast))
+    fail_msg("%s: %u kernels of their own", r->name, kernels_of(fast));
+  for (uint32_t i = 0; i < func->param_count; i++) vt_host_free(params[i]);
+  vt_host_free(want), vt_host_free(got[0]), vt_host_free(got[1]);
+  vt_program_destroy(fast);
+  vt_program_destroy(plain);
+}
+
+static void rows_are_right(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
