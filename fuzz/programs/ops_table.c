@@ -36,9 +36,10 @@ static int place_of(const char *runner) {
   static const struct {
     const char *runner;
     int place;
-  } rows[] = {{"kernel", PLACE_CODE}, {"loop", PLACE_CODE},     {"onednn", PLACE_LIBRARY},
-              {"amx", PLACE_LIBRARY}, {"gemv", PLACE_LIBRARY},  {"narrow", PLACE_LIBRARY},
-              {"plan", PLACE_PLAN},   {"lockstep", PLACE_PLAN}, {"devices", PLACE_PLAN}};
+  } rows[] = {{"kernel", PLACE_CODE},    {"loop", PLACE_CODE},    {"onednn", PLACE_LIBRARY},
+              {"amx", PLACE_LIBRARY},    {"rows", PLACE_LIBRARY}, {"gemv", PLACE_LIBRARY},
+              {"narrow", PLACE_LIBRARY}, {"plan", PLACE_PLAN},    {"lockstep", PLACE_PLAN},
+              {"devices", PLACE_PLAN}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (!strcmp(rows[i].runner, runner)) return rows[i].place;
   return PLACE_EVALUATOR;

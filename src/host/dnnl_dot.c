@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dnnl_dot.c - dot_general as a oneDNN matmul, or as our own: in bf16 with AMX (amx.c), in f32 with
-// AVX2 (panels.c).
+// dnnl_dot.c - dot_general as a oneDNN matmul, or as our own: in bf16 with AMX (amx.c,
+// few_rows.c), in f32 with AVX2 (panels.c).
 //
 // The dimensions of a dot are batch, M (left only), N (right only) and K (summed). Adjacent
 // dimensions that are contiguous in both their tensors are merged. M and N keep one dimension each;
@@ -15,6 +15,7 @@
 #include "host/contraction.h"
 #include "host/cpu.h"
 #include "host/dnnl_util.h"
+#include "host/few_rows.h"
 #include "host/pack.h"
 #include "host/panels.h"
 #include "host/steps.h"
@@ -39,6 +40,8 @@ typedef struct dot_body {
   vt_amx_product product;
   bool paneled; // run by panels.c
   vt_panels panels;
+  bool few; // run by few_rows.c
+  vt_few_rows rows;
   vt_pack result; // out of scratch into the result, when converted or in another order
   bool converts_result, moves_result;
   bool swapped; // side 0 is the right operand: the result is wanted transposed
@@ -250,13 +253,34 @@ static bool make_panels(const vt_contraction *c, dot_body *body, const vt_panels
   return true;
 }
 
+// bf16 products of a few rows with kept weights run in few_rows.c.
+static bool make_few_rows(const vt_contraction *c, dot_body *body, bool bias, vt_dtype out) {
+  if (body->sides[0].dtype != VT_BF16) return false;
+  int64_t n = size_of(&c->n);
+  body->rows = (vt_few_rows){.m = size_of(&c->m),
+                             .n = n,
+                             .k = size_of(&c->k),
+                             .lhs_row = body->sides[0].rows,
+                             .lhs_column = body->sides[0].columns,
+                             .rhs_row = body->sides[1].rows,
+                             .rhs_column = body->sides[1].columns,
+                             .out_row = c->m.count ? c->m.at[0].out : n,
+                             .out = out,
+                             .bias = bias};
+  if (!vt_few_rows_prepare(&body->rows)) return false;
+  body->blocked = true;
+  body->blocked_bytes = body->rows.rhs_bytes;
+  return true;
+}
+
 static bool make_matmul(vt_plan *plan, const vt_contraction *c, dot_body *body,
                         const vt_panels *panels, vt_dtype out) {
   bool bias = panels->bias, kept = panels->kept, any = plan->program->options.compile_all;
   body->own = !kept && make_own(c, body, bias, out, any);
   body->blocked = false;
   body->paneled = !body->own && out == VT_F32 && make_panels(c, body, panels, any);
-  if (body->own || body->paneled) return true;
+  body->few = wants_blocks(c, body, kept, any) && make_few_rows(c, body, bias, out);
+  if (body->own || body->paneled || body->few) return true;
   int32_t rank = c->batch.count + 2;
   dnnl_dims_t dims_[3], strides[3];
   for (int32_t i = 0; i < c->batch.count; i++) {
@@ -423,6 +447,8 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
                        kept && kept->memory ? kept->memory : scratch + body->blocked_offset};
       if (!ready && body->paneled)
         vt_panels_lay(&body->panels, ways[0], ways[1]);
+      else if (!ready && body->few)
+        vt_few_rows_lay(&body->rows, ways[0], ways[1]);
       else if (!ready)
         VT_TRY(vt_step_wrap(
             step, vt_dnnl_execute(&body->reorder, ways, scratch + body->reorder_pad_offset)));
@@ -437,6 +463,9 @@ static vt_status run_dot(const vt_step *step, vt_exec *exec, vt_frame *const *fr
     else if (body->paneled)
       vt_panels_run(&body->panels, data[0], data[1], step->input_count == 3 ? data[3] : NULL,
                     data[2], scratch + body->scratchpad_offset);
+    else if (body->few)
+      vt_few_rows_run(&body->rows, data[0], data[1], step->input_count == 3 ? data[3] : NULL,
+                      data[2], scratch + body->scratchpad_offset);
     else
       VT_TRY(
           vt_step_wrap(step, vt_dnnl_execute(&body->call, data,
@@ -547,15 +576,16 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
     step->weights_input = body->swapped ? 0 : 1;
     step->weights_bytes = body->paneled && !body->panels.kept ? 0 : body->blocked_bytes;
   }
-  if (body->blocked && !body->paneled && body->reorder.scratchpad_bytes)
+  if (body->blocked && !body->paneled && !body->few && body->reorder.scratchpad_bytes)
     body->reorder_pad_offset = vt_step_reserve(step, body->reorder.scratchpad_bytes);
   int64_t scratchpad = body->own       ? body->product.scratch_bytes
                        : body->paneled ? body->panels.lhs_bytes
+                       : body->few     ? body->rows.lhs_bytes
                                        : body->call.scratchpad_bytes;
   if (scratchpad) body->scratchpad_offset = vt_step_reserve(step, scratchpad);
   step->body = body;
   step->run = run_dot;
-  step->runner = body->own ? "amx" : body->paneled ? "panels" : "onednn";
+  step->runner = body->own ? "amx" : body->paneled ? "panels" : body->few ? "rows" : "onednn";
   // The numbers of computed weights are gone where only what was laid out of them is kept.
   bool there = !step->weights_bytes || !step->inputs[step->weights_input]->op;
   if (!round && there) {
