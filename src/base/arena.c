@@ -64,10 +64,13 @@ static bool keep(vt_arena_block *block) {
   return place < KEPT_SIZES && atomic_compare_exchange_strong(&kept[place], &none, block);
 }
 
-static vt_arena_block *take_kept(size_t size) {
-  for (int place = 0; place < KEPT_SIZES; place++)
-    if (kept_size(place) == size) return atomic_exchange(&kept[place], NULL);
-  return NULL;
+// The largest of at most `size` and at least `enough`: there are pages behind it.
+static vt_arena_block *take_kept(size_t size, size_t enough) {
+  vt_arena_block *block = NULL;
+  for (int place = KEPT_SIZES - 1; place >= 0 && kept_size(place) >= enough && !block; place--)
+    if (kept_size(place) <= size && atomic_load_explicit(&kept[place], memory_order_relaxed))
+      block = atomic_exchange(&kept[place], NULL);
+  return block;
 }
 
 // `zero`: for one large allocation, of zeros.
@@ -89,7 +92,7 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
   while (size < at_least && size < MAX_BLOCK) size *= 2;
   if (size > MAX_BLOCK) size = MAX_BLOCK;
   if (size < at_least) size = at_least;
-  vt_arena_block *block = take_kept(size);
+  vt_arena_block *block = take_kept(arena->brief ? MAX_BLOCK : size, at_least);
   if (!block) block = make_block(size, large);
   if (!block) return NULL;
   vt_memory_watch(&block->link);
@@ -185,9 +188,14 @@ void vt_arena_reset(vt_arena *arena) {
   POISON(arena->blocks->data, arena->blocks->size);
 }
 
+void vt_arena_hurry(vt_arena *arena) {
+  arena->brief = true;
+  arena->used = arena->size;
+}
+
 void vt_arena_free(vt_arena *arena) {
   free_blocks(arena->blocks);
-  *arena = (vt_arena){0};
+  *arena = (vt_arena){.brief = arena->brief};
 }
 
 void vt_arena_adopt(vt_arena *to, vt_arena *from) {

@@ -10,6 +10,7 @@
 #define VT_BASE_ARENA_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -19,6 +20,7 @@ typedef struct vt_arena {
   vt_arena_block *blocks; // newest first
   size_t used, size;      // of the newest block
   size_t total_bytes;
+  bool brief; // freed before long: may use the largest block at hand, whatever it needs
 } vt_arena;
 
 void *vt_arena_push(vt_arena *arena, size_t size);
@@ -30,6 +32,9 @@ void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align);
 char *vt_arena_copy(vt_arena *arena, const void *bytes, size_t size);
 char *vt_arena_printf(vt_arena *arena, const char *format, ...) VT_PRINTF(2, 3);
 void vt_arena_reset(vt_arena *arena); // empties, keeps the newest block
+// From now on it is brief; what follows goes into blocks that are at hand, not to the end of the
+// newest one, whose pages the system has yet to give.
+void vt_arena_hurry(vt_arena *arena);
 void vt_arena_free(vt_arena *arena);
 // What is in `from` lives as long as `to` from now on; `from` is empty.
 void vt_arena_adopt(vt_arena *to, vt_arena *from);

@@ -70,7 +70,7 @@ static void arena_memory_is_zero_when_used_again(void **state) {
   (void)state;
   for (size_t size = 1000; size < 10000000; size *= 3) {
     for (int round = 0; round < 3; round++) {
-      vt_arena arena = {0};
+      vt_arena arena = {.brief = round % 2};
       for (int i = 0; i < 3; i++) {
         char *p = vt_arena_push(&arena, size);
         for (size_t at = 0; at < size; at += 97) assert_int_equal(p[at], 0);

@@ -339,6 +339,7 @@ static vt_status outline_ops(outline *o) {
     last[level] = op;
   }
   func->first = func->last = NULL;
+  func->numbered = false;
   for (uint32_t level = 0; level <= o->top; level++) {
     if (level % 2 && first[level])
       VT_TRY(build(o, first[level]));

@@ -69,26 +69,30 @@ static uint64_t literal_hash(const vt_literal *literal, uint64_t seed) {
   return vt_hash_bytes(data + bytes - END, END, vt_hash_bytes(data, END, seed));
 }
 
+// One step of a sum whose uppermost bits depend on all that went in.
+static inline uint64_t add_to(uint64_t h, uint64_t word) {
+  return (h ^ word) * 0x9E3779B97F4A7C15u + (h >> 32);
+}
+
 uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
-  uint64_t h = vt_hash_u64(op->code, op->attr_count);
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    h = vt_hash_u64((uint64_t)(uintptr_t)operands[i], h);
+  uint64_t h = add_to(op->code, op->attr_count);
+  for (uint32_t i = 0; i < op->operand_count; i++) h = add_to(h, (uint64_t)(uintptr_t)operands[i]);
   for (uint32_t i = 0; i < op->result_count; i++) {
     vt_type type = op->results[i].type;
-    h = vt_hash_u64((uint64_t)type.dtype, h);
-    for (int32_t d = 0; d < type.rank; d++) h = vt_hash_u64((uint64_t)type.dims[d], h);
+    h = add_to(h, (uint64_t)type.dtype);
+    for (int32_t d = 0; d < type.rank; d++) h = add_to(h, (uint64_t)type.dims[d]);
   }
   for (uint32_t i = 0; i < op->attr_count; i++) {
     // The order of attributes may differ between equal ops: combine them without order.
     const vt_attr *attr = &op->attrs[i];
     vt_attr_kind kind = vt_attr_kind_of(attr->key);
-    uint64_t one = vt_hash_u64(attr->key, attr->count);
+    uint64_t one = add_to(attr->key, attr->count);
     if (kind == VT_ATTR_KIND_I64 && attr->key != VT_ATTR_CHANNEL_ID)
-      one = vt_hash_u64((uint64_t)attr->i64, one);
+      one = add_to(one, (uint64_t)attr->i64);
     for (uint32_t k = 0; kind == VT_ATTR_KIND_INTS && k < attr->count; k++)
-      one = vt_hash_u64((uint64_t)attr->ints[k], one);
+      one = add_to(one, (uint64_t)attr->ints[k]);
     if (kind == VT_ATTR_KIND_LITERAL) one = literal_hash(attr->literal, one);
     h += one;
   }
-  return h;
+  return vt_hash_u64(h, 0);
 }

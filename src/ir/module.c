@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // module.c - creating, linking, copying and numbering functions and ops; attribute access. See
 // module.h.
+#include "base/array.h"
 #include "base/check.h"
 #include "ir/module.h"
 
@@ -63,6 +64,8 @@ vt_value *vt_func_add_param(vt_func *func, vt_type type) {
     func->params = grown;
   }
   vt_value *value = VT_NEW(arena, vt_value);
+  func->numbered = false;
+  func->value_room++;
   *value = (vt_value){.type = type, .func = func, .index = (int32_t)func->param_count, .id = -1};
   func->params[func->param_count++] = value;
   return value;
@@ -74,12 +77,21 @@ void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values)
   if (count) memcpy(func->returns, values, sizeof *values * count);
 }
 
+static inline void note_made(vt_module *module, vt_opcode code) {
+  uint16_t flags = vt_op_info_get(code)->flags;
+  module->made[code] = true;
+  if (code == VT_OP_CUSTOM_CALL || flags & VT_OPF_EFFECT) module->effects = true;
+  if (flags & VT_OPF_COLLECTIVE) module->collectives = true;
+}
+
 // An op with room for all that belongs to it, in one allocation. Results have no types yet.
 static vt_op *new_op(vt_func *func, vt_opcode code, uint32_t operands, uint32_t results,
                      uint32_t regions, uint32_t attrs) {
   size_t size = sizeof(vt_op) + sizeof(vt_value) * results + sizeof(vt_value *) * operands +
                 sizeof(vt_func *) * regions + sizeof(vt_attr) * attrs;
-  vt_op *op = vt_arena_push(&func->module->arena, size);
+  vt_module *module = func->module;
+  vt_op *op = vt_arena_push(&module->arena, size);
+  note_made(module, code);
   op->code = code;
   op->func = func;
   op->operand_count = operands;
@@ -112,6 +124,8 @@ void vt_op_append(vt_func *func, vt_op *op) {
   vt_assert(func->first != op && (!func->last || !func->last->next));
   vt_assert(op->func == func && !op->prev && !op->next);
   if (op->region_count) func->holders_known = false;
+  func->numbered = false;
+  func->value_room += op->result_count;
   op->prev = func->last;
   if (func->last)
     func->last->next = op;
@@ -126,6 +140,8 @@ void vt_op_insert(vt_op *before, vt_op *op) {
   vt_func *func = before->func;
   vt_assert(op->func == func && !op->prev && !op->next);
   if (op->region_count) func->holders_known = false;
+  func->numbered = false;
+  func->value_room += op->result_count;
   op->next = before;
   op->prev = before->prev;
   if (before->prev)
@@ -140,6 +156,7 @@ void vt_op_remove(vt_op *op) {
   vt_assert(op->next ? op->next->prev == op : op->func->last == op);
   vt_func *func = op->func;
   if (op->region_count) func->holders_known = false;
+  func->numbered = false;
   if (op->prev)
     op->prev->next = op->next;
   else
@@ -149,6 +166,17 @@ void vt_op_remove(vt_op *op) {
   else
     func->last = op->prev;
   op->prev = op->next = NULL;
+}
+
+void vt_func_reorder(vt_func *func, uint32_t count, vt_op *const *ops) {
+  for (uint32_t i = 0; i < count; i++) {
+    vt_assert(ops[i]->func == func);
+    ops[i]->prev = i ? ops[i - 1] : NULL;
+    ops[i]->next = i + 1 < count ? ops[i + 1] : NULL;
+  }
+  func->first = count ? ops[0] : NULL;
+  func->last = count ? ops[count - 1] : NULL;
+  func->holders_known = func->numbered = false;
 }
 
 vt_value *vt_build(vt_func *func, vt_op *before, vt_opcode code, const vt_loc *loc, vt_type type,
@@ -253,31 +281,47 @@ bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op)) {
 
 vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count) {
   if (!func->holders_known) {
-    uint32_t count = 0, room = func->holder_count;
-    for (const vt_op *op = func->first; op; op = op->next) count += op->region_count > 0;
-    if (count > room) func->holders = VT_NEW_ARRAY(&func->module->arena, vt_op *, count);
-    func->holder_count = 0;
-    for (vt_op *op = func->first; op && func->holder_count < count; op = op->next)
-      if (op->region_count) func->holders[func->holder_count++] = op;
+    VT_ARRAY(vt_op *) found = {func->holders, 0, func->holder_room};
+    for (vt_op *op = func->first; op; op = op->next)
+      if (op->region_count) vt_array_push_in(&func->module->arena, &found, op);
+    func->holders = found.data;
+    func->holder_count = (uint32_t)found.size;
+    func->holder_room = (uint32_t)found.capacity;
     func->holders_known = true;
   }
   *out_count = func->holder_count;
   return func->holders;
 }
 
+static inline bool is_numbered(const vt_func *func) {
+  int32_t next = 0;
+  for (uint32_t i = 0; i < func->param_count; i++)
+    if (func->params[i]->id != next++) return false;
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->result_count; i++)
+      if (op->results[i].id != next++) return false;
+  return next == func->value_count;
+}
+
 void vt_func_number(vt_func *func) {
   vt_assert_each(i, func->param_count,
                  func->params[i]->index == (int32_t)i && !func->params[i]->op);
-  int32_t next = 0;
+  vt_assert(!func->numbered || is_numbered(func));
+  if (func->numbered) return;
+  int32_t next = 0, ops = 0;
   for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = next++;
-  for (vt_op *op = func->first; op; op = op->next) {
+  for (vt_op *op = func->first; op; op = op->next, ops++) {
     vt_assert(op->func == func && (op->next ? op->next->prev == op : func->last == op));
     for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = next++;
   }
   func->value_count = next;
+  func->op_count = ops;
+  func->value_room = (uint32_t)next;
+  func->numbered = true;
 }
 
 void vt_func_number_all(vt_func *func, int32_t *next) {
+  func->numbered = false;
   for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = (*next)++;
   for (vt_op *op = func->first; op; op = op->next) {
     for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = (*next)++;
@@ -286,14 +330,22 @@ void vt_func_number_all(vt_func *func, int32_t *next) {
 }
 
 uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
-  vt_func_number(func);
-  uint32_t *uses = VT_NEW_ARRAY(arena, uint32_t, func->value_count);
-  for (vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      vt_assert(op->operands[i]->func == func && op->operands[i]->id < func->value_count);
-      uses[op->operands[i]->id]++;
-    }
+  bool known = func->numbered;
+  uint32_t *uses = VT_NEW_ARRAY(arena, uint32_t, func->value_room);
+  int32_t next = 0, ops = 0;
+  if (known) vt_func_number(func); // checks
+  for (uint32_t i = 0; i < func->param_count && !known; i++) func->params[i]->id = next++;
+  for (vt_op *op = func->first; op; op = op->next, ops++) {
+    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->result_count && !known; i++) op->results[i].id = next++;
+    vt_assert_each(i, op->operand_count, op->operands[i]->func == func);
+  }
   for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
+  if (!known) func->value_count = next;
+  func->value_room = (uint32_t)func->value_count;
+  func->op_count = ops;
+  func->numbered = true;
+  vt_assert(is_numbered(func));
   return uses;
 }
 

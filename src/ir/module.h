@@ -138,8 +138,11 @@ struct vt_func {
   vt_io_info *param_info; // param_count entries; NULL except in functions of the module
   vt_io_info *return_info;
   int32_t value_count; // after vt_func_number
+  int32_t op_count;    // likewise
+  bool numbered;       // ids are still as that left them; who sets ids by itself clears it
+  uint32_t value_room; // at least the number of values
   vt_op **holders;     // see vt_func_holders
-  uint32_t holder_count;
+  uint32_t holder_count, holder_room;
   bool holders_known;
 };
 
@@ -166,6 +169,9 @@ struct vt_module {
   int32_t num_partitions, num_replicas;
   const char *producer; // "StableHLO_v1.17.0"
   bool outline;         // CHLO's functions are single operators: to be measured, not to be run
+  // Of which kinds operators were made in it, which may be gone: any that may have an effect,
+  // collectives, by their codes.
+  bool effects, collectives, made[VT_OP_COUNT + 1];
 };
 
 vt_module *vt_module_create(void);
@@ -186,6 +192,7 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
 void vt_op_append(vt_func *func, vt_op *op);
 void vt_op_insert(vt_op *before, vt_op *op);
 void vt_op_remove(vt_op *op); // from its list; results must be unused
+void vt_func_reorder(vt_func *func, uint32_t count, vt_op *const *ops); // all that it has
 // Short form for rewrites: one result, placed before `before` (or appended when NULL).
 vt_value *vt_build(vt_func *func, vt_op *before, vt_opcode code, const vt_loc *loc, vt_type type,
                    uint32_t operand_count, vt_value *const *operands);
@@ -248,7 +255,7 @@ static inline bool vt_op_has_effect(const vt_op *op) {
   bool plain = !op->region_count && op->code != VT_OP_CUSTOM_CALL && op->code != VT_OP_CALL &&
                op->code != VT_OP_COMPOSITE;
   if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
-  return !plain && vt_op_runs_effect(op);
+  return !plain && op->func->module->effects && vt_op_runs_effect(op);
 }
 // The original form of a decomposition op that a pass made: a function with the same results; NULL
 // for all other ops.

@@ -38,6 +38,31 @@ static void functions_number_and_count_uses(void **state) {
   vt_module_destroy(module);
 }
 
+// Ids are kept until an op comes, goes, or changes its place.
+static void functions_number_again_after_changes(void **state) {
+  (void)state;
+  vt_module *module = vt_module_create();
+  vt_func *func = make_sample(module);
+  vt_type type = func->params[0]->type;
+  assert_true(module->made[VT_OP_ADD] && !module->made[VT_OP_SUBTRACT] && !module->effects);
+  vt_func_number(func);
+  assert_int_equal(func->op_count, 2);
+  vt_value *first =
+      vt_build(func, func->first, VT_OP_NEGATE, NULL, type, 1, (vt_value *[]){func->params[0]});
+  vt_func_number(func);
+  assert_int_equal(first->id, 2);
+  assert_int_equal(func->last->results[0].id, 4);
+  vt_op *negate = func->first;
+  vt_func_reorder(func, 3, (vt_op *[]){negate->next, negate, negate->next->next});
+  assert_int_equal(vt_func_use_counts(func, &module->arena)[3], 0);
+  assert_int_equal(first->id, 3);
+  vt_op_remove(negate);
+  vt_func_number(func);
+  assert_int_equal(func->value_count, 4);
+  assert_int_equal(func->last->results[0].id, 3);
+  vt_module_destroy(module);
+}
+
 static void clone_and_inline_copy_structure(void **state) {
   (void)state;
   vt_module *module = vt_module_create();
@@ -96,6 +121,7 @@ static void tables_agree(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(functions_number_and_count_uses),
+      cmocka_unit_test(functions_number_again_after_changes),
       cmocka_unit_test(clone_and_inline_copy_structure),
       cmocka_unit_test(attributes_are_set_and_compared),
       cmocka_unit_test(tables_agree),

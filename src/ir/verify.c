@@ -169,6 +169,7 @@ enum { MAX_REGION_DEPTH = 256 };
 
 static void define(verifier *v, vt_value *value) {
   value->id = (int32_t)v->defined.size;
+  value->func->numbered = false;
   vt_array_push(&v->defined, value);
 }
 

@@ -111,7 +111,7 @@ vt_status vt_collectives_flags(vt_collective_options *options, const char *flags
 // ---- the runner ---------------------------------------------------------------------------------
 
 vt_status vt_collectives_run(vt_module *module, const vt_collective_options *options) {
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   vt_status st = VT_OK;
   bool any = false;
   for (int i = 0; i < VT_COLLECTIVE_COUNT && !st; i++) {

@@ -99,9 +99,9 @@ static order order_of(vt_func *func, bool as_listed, vt_arena *scratch) {
     mark_of(op)->seen = false;
     mark_of(op)->at = count++;
   }
-  order o = {.ops = VT_NEW_ARRAY(scratch, vt_op *, count + 1)};
-  vt_op **stack = VT_NEW_ARRAY(scratch, vt_op *, count + 1);
-  uint32_t *next = VT_NEW_ARRAY(scratch, uint32_t, count + 1);
+  order o = {.ops = vt_arena_push_raw(scratch, sizeof(vt_op *) * (count + 1))};
+  vt_op **stack = vt_arena_push_raw(scratch, sizeof(vt_op *) * (count + 1));
+  uint32_t *next = vt_arena_push_raw(scratch, sizeof(uint32_t) * (count + 1));
   for (uint32_t i = 0; i < func->return_count && !as_listed; i++)
     if (func->returns[i]->op) visit(&o, func->returns[i]->op, stack, next);
   for (vt_op *op = func->first; op; op = op->next) visit(&o, op, stack, next);
@@ -110,8 +110,7 @@ static order order_of(vt_func *func, bool as_listed, vt_arena *scratch) {
 
 static void put_in_order(vt_func *func, vt_arena *scratch) {
   order o = order_of(func, true, scratch);
-  for (uint32_t i = 0; i < o.count; i++) vt_op_remove(o.ops[i]);
-  for (uint32_t i = 0; i < o.count; i++) vt_op_append(func, o.ops[i]);
+  vt_func_reorder(func, o.count, o.ops);
 }
 
 // ---- kinds --------------------------------------------------------------------------------------
@@ -224,7 +223,7 @@ static vt_status combine(vt_func *func, void *user) {
 static vt_status run(vt_module *module, vt_opcode code, vt_combine_limits limits, vt_arena *scratch,
                      bool *out_changed) {
   combiner with = {code, limits, scratch, out_changed};
-  if (limits.bytes <= 0 || limits.count <= 1) return VT_OK;
+  if (limits.bytes <= 0 || limits.count <= 1 || !module->made[code]) return VT_OK;
   return vt_rewrite_each_func(module, combine, &with);
 }
 

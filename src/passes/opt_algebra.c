@@ -342,30 +342,18 @@ static vt_value *sum_of_repeats(const algebra *a, vt_op *op) {
 }
 
 // Tried in this order; the first match is used.
-static const struct {
-  vt_opcode code;
-  rule *apply;
-} rules[] = {
-    {VT_OP_LOG, log_of_exp},
-    {VT_OP_LOG, log_of_power},
-    {VT_OP_LOG, log_of_root},
-    {VT_OP_POWER, power_of_number},
-    {VT_OP_POWER, power_of_exp},
-    {VT_OP_MULTIPLY, product_of_exps},
-    {VT_OP_MULTIPLY, product_of_numbers},
-    {VT_OP_DIVIDE, quotient_by_exp},
-    {VT_OP_DIVIDE, quotient_by_power},
-    {VT_OP_DIVIDE, quotient_by_root},
-    {VT_OP_DIVIDE, quotient_by_number},
-    {VT_OP_DIVIDE, quotient_of_quotients},
-    {VT_OP_DIVIDE, quotient_by_row},
-    {VT_OP_ADD, sum_with_zero},
-    {VT_OP_SUBTRACT, sum_with_zero},
-    {VT_OP_ADD, sum_of_numbers},
-    {VT_OP_SUBTRACT, sum_of_numbers},
-    {VT_OP_SQRT, root_of_square},
-    {VT_OP_COMPARE, size_not_negative},
-    {VT_OP_REDUCE, sum_of_repeats},
+enum { MOST_RULES = 6 };
+static rule *const rules[VT_OP_COUNT][MOST_RULES + 1] = {
+    [VT_OP_LOG] = {log_of_exp, log_of_power, log_of_root},
+    [VT_OP_POWER] = {power_of_number, power_of_exp},
+    [VT_OP_MULTIPLY] = {product_of_exps, product_of_numbers},
+    [VT_OP_DIVIDE] = {quotient_by_exp, quotient_by_power, quotient_by_root, quotient_by_number,
+                      quotient_of_quotients, quotient_by_row},
+    [VT_OP_ADD] = {sum_with_zero, sum_of_numbers},
+    [VT_OP_SUBTRACT] = {sum_with_zero, sum_of_numbers},
+    [VT_OP_SQRT] = {root_of_square},
+    [VT_OP_COMPARE] = {size_not_negative},
+    [VT_OP_REDUCE] = {sum_of_repeats},
 };
 
 // An op on real numbers, all of one type.
@@ -378,27 +366,14 @@ static bool fits(const vt_op *op) {
          !vt_op_attr(op, VT_ATTR_RESULT_ACCURACY);
 }
 
-static bool has_rules(vt_opcode code) {
-  switch (code) {
-  case VT_OP_LOG:
-  case VT_OP_POWER:
-  case VT_OP_MULTIPLY:
-  case VT_OP_DIVIDE:
-  case VT_OP_ADD:
-  case VT_OP_SUBTRACT:
-  case VT_OP_SQRT:
-  case VT_OP_COMPARE:
-  case VT_OP_REDUCE:
-    return true;
-  default:
-    return false;
-  }
+static bool is_dead(const algebra *a, const vt_op *op) {
+  return op->result_count == 1 && !is_new(a, &op->results[0]) && !a->uses[op->results[0].id];
 }
 
 static vt_value *apply_rules(const algebra *a, vt_op *op) {
-  if (!has_rules(op->code) || !fits(op)) return NULL;
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-    vt_value *value = rules[i].code == op->code ? rules[i].apply(a, op) : NULL;
+  if (!fits(op)) return NULL;
+  for (rule *const *next = rules[op->code]; *next; next++) {
+    vt_value *value = (*next)(a, op);
     if (value) return value;
   }
   return NULL;
@@ -411,27 +386,25 @@ typedef struct pass {
 
 static bool round_of(vt_func *func, vt_arena *scratch) {
   algebra a = {.func = func, .uses = vt_func_use_counts(func, scratch)};
-  bool changed = false, replaced = false; // the latter by earlier passes too
+  bool changed = false;
   a.count = func->value_count;
-  for (vt_op *op = func->first; op; op = op->next) {
+  for (vt_op *op = func->first, *next; op; op = next) {
+    next = op->next;
     vt_rewrite_operands(op);
-    replaced = replaced || (op->result_count == 1 && op->results[0].replaced_by);
-    bool dead = op->result_count == 1 && !is_new(&a, &op->results[0]) && !a.uses[op->results[0].id];
-    vt_value *value = dead ? NULL : apply_rules(&a, op);
-    if (!value) continue;
-    vt_rewrite_value(&op->results[0], value);
-    changed = replaced = true;
+    bool applies = rules[op->code][0] && !is_dead(&a, op);
+    vt_value *value = applies ? apply_rules(&a, op) : NULL;
+    if (value) vt_rewrite_value(&op->results[0], value);
+    changed = changed || value;
+    if (op->result_count == 1 && op->results[0].replaced_by)
+      vt_op_remove(op); // or by others before
   }
   vt_rewrite_returns(func);
-  for (vt_op *op = replaced ? func->first : NULL, *next; op; op = next) {
-    next = op->next;
-    if (op->result_count == 1 && op->results[0].replaced_by) vt_op_remove(op);
-  }
   return changed;
 }
 
 static vt_status visit(vt_func *func, void *user) {
   pass *p = user;
+  if (func->first == func->last) return VT_OK; // each rule looks at what makes an operand
   for (int i = 0; i < MAX_ROUNDS && round_of(func, p->scratch); i++) *p->changed = true;
   return VT_OK;
 }

@@ -17,8 +17,10 @@ typedef struct seen {
 } seen;
 typedef struct table {
   vt_arena arena;
-  seen *places;
+  uint32_t *places; // numbers in `ops`, from 1
   size_t count;
+  seen *ops;
+  uint32_t op_count;
 } table;
 
 typedef struct merging {
@@ -33,13 +35,13 @@ static bool may_merge(const merging *with, const vt_op *op) {
   return op->code != VT_OP_CUSTOM_CALL;
 }
 
-// Room for all ops of a function.
+// Room for all ops of a function that have results.
 static table make_table(const vt_func *func) {
-  size_t ops = 0, count = 32;
-  for (const vt_op *op = func->first; op; op = op->next) ops++;
+  size_t ops = func->value_room, count = 32;
   while (count < 2 * ops) count *= 2;
-  table t = {.count = count};
-  t.places = VT_NEW_ARRAY(&t.arena, seen, count);
+  table t = {.arena = {.brief = true}, .count = count};
+  t.places = VT_NEW_ARRAY(&t.arena, uint32_t, count);
+  t.ops = vt_arena_push_raw(&t.arena, sizeof(seen) * (ops + 1));
   return t;
 }
 
@@ -47,10 +49,12 @@ static table make_table(const vt_func *func) {
 static const vt_op *find_equal(table *t, vt_op *op) {
   uint64_t hash = vt_op_hash(op, op->operands);
   size_t at = hash & (t->count - 1);
-  for (; t->places[at].op; at = (at + 1) & (t->count - 1))
-    if (t->places[at].hash == hash && vt_op_equal(t->places[at].op, op, op->operands))
-      return t->places[at].op;
-  t->places[at] = (seen){hash, op};
+  for (; t->places[at]; at = (at + 1) & (t->count - 1)) {
+    const seen *other = &t->ops[t->places[at] - 1];
+    if (other->hash == hash && vt_op_equal(other->op, op, op->operands)) return other->op;
+  }
+  t->ops[t->op_count++] = (seen){hash, op};
+  t->places[at] = t->op_count;
   return NULL;
 }
 

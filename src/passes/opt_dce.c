@@ -7,7 +7,7 @@
 
 static vt_status sweep(vt_func *func, void *user) {
   bool *changed = user;
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   uint32_t *uses = vt_func_use_counts(func, &scratch);
   vt_op *prev;
   for (vt_op *op = func->last; op; op = prev) {

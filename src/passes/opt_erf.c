@@ -79,5 +79,6 @@ static vt_status visit(vt_func *func, void *user) {
 vt_status vt_opt_erf(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                      bool *out_changed) {
   (void)scratch;
-  return options->as_written ? VT_OK : vt_rewrite_each_func(module, visit, out_changed);
+  if (options->as_written || !module->made[VT_OP_CLAMP]) return VT_OK;
+  return vt_rewrite_each_func(module, visit, out_changed);
 }

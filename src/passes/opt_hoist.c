@@ -25,6 +25,7 @@ static void reorder_params(vt_func *region, uint32_t state, const bool *moved) {
   for (uint32_t i = state; i < region->param_count; i++) params[n++] = region->params[i];
   for (uint32_t i = 0; i < n; i++) params[i]->index = (int32_t)i;
   region->params = params;
+  region->numbered = false;
 }
 
 // A new while op without the invariant part of the state, or the same op when there is none.
@@ -242,29 +243,39 @@ typedef struct hoisting {
   bool *changed;
 } hoisting;
 
+static void hoist_from(const hoisting *ctx, vt_op *op, bool *changed) {
+  if (op->code != VT_OP_WHILE) return;
+  if (ctx->partitioned && !note_collectives(op, ctx->scratch)) return;
+  vt_op *loop = capture_invariants(op, ctx->scratch, changed);
+  if (!ctx->partitioned) convert_stacks(loop, changed);
+  hoist_from_body(loop, ctx->partitioned, ctx->scratch, changed);
+}
+
 static vt_status hoist_func(vt_func *func, void *user) {
   const hoisting *ctx = user;
-  uint32_t count, at = 0;
+  uint32_t count;
   vt_op *const *holders = vt_func_holders(func, &count);
-  while (at < count && holders[at]->code != VT_OP_WHILE) at++;
-  if (at == count) return VT_OK;
-  vt_op *next;
-  for (vt_op *op = func->first; op; op = next) {
+  vt_op *next = NULL;
+  bool changed = false;
+  for (uint32_t i = 0; i < count && !changed; i++) {
+    next = holders[i]->next;
+    hoist_from(ctx, holders[i], &changed);
+  }
+  if (!changed) return VT_OK;
+  for (vt_op *op = next; op; op = next) {
     next = op->next;
     vt_rewrite_operands(op);
-    if (op->code != VT_OP_WHILE) continue;
-    if (ctx->partitioned && !note_collectives(op, ctx->scratch)) continue;
-    vt_op *loop = capture_invariants(op, ctx->scratch, ctx->changed);
-    if (!ctx->partitioned) convert_stacks(loop, ctx->changed);
-    hoist_from_body(loop, ctx->partitioned, ctx->scratch, ctx->changed);
+    hoist_from(ctx, op, &changed);
   }
   vt_rewrite_returns(func);
+  *ctx->changed = true;
   return VT_OK;
 }
 
 vt_status vt_opt_hoist(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                        bool *out_changed) {
   (void)options;
+  if (!module->made[VT_OP_WHILE]) return VT_OK;
   hoisting ctx = {false, scratch, out_changed};
   return vt_rewrite_each_func(module, hoist_func, &ctx);
 }
@@ -273,6 +284,7 @@ vt_status vt_opt_while_loop_invariant_code_motion(vt_module *module,
                                                   const vt_collective_options *options,
                                                   vt_arena *scratch, bool *out_changed) {
   (void)options;
+  if (!module->made[VT_OP_WHILE] || !module->collectives) return VT_OK;
   hoisting ctx = {true, scratch, out_changed};
   return vt_rewrite_each_func(module, hoist_func, &ctx);
 }

@@ -160,5 +160,8 @@ static vt_status visit(vt_func *func, void *user) {
 vt_status vt_opt_norm(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                       bool *out_changed) {
   (void)scratch;
-  return options->as_written ? VT_OK : vt_rewrite_each_func(module, visit, out_changed);
+  bool any = module->made[VT_OP_BATCH_NORM_TRAINING] || module->made[VT_OP_BATCH_NORM_INFERENCE] ||
+             module->made[VT_OP_BATCH_NORM_GRAD];
+  if (options->as_written || !any) return VT_OK;
+  return vt_rewrite_each_func(module, visit, out_changed);
 }

@@ -42,6 +42,7 @@ static bool is_used(const vt_func *func, const vt_value *value) {
 static void drop_param(vt_func *func, uint32_t index) {
   vt_assert(index < func->param_count);
   func->param_count--;
+  func->numbered = false;
   for (uint32_t i = index; i < func->param_count; i++) {
     func->params[i] = func->params[i + 1];
     func->params[i]->index = (int32_t)i;

@@ -54,7 +54,7 @@ vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   const char *skip = options->skip ? options->skip : getenv("VTPU_SKIP_PASSES");
   size_t skip_size = skip ? strlen(skip) : 0;
   bool verify = vt_verify_wanted();
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   vt_status st = VT_OK;
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {
     // Without inlining, later stages would see calls, which they do not support.

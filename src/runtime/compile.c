@@ -59,7 +59,7 @@ static void make_empty(vt_func *main) {
   vt_arena *arena = &main->module->arena;
   vt_value **zeros = VT_NEW_ARRAY(arena, vt_value *, main->return_count + 1);
   main->first = main->last = NULL;
-  main->holders_known = false;
+  main->holders_known = main->numbered = false;
   for (uint32_t i = 0; i < main->return_count; i++) {
     vt_type type = main->returns[i]->type;
     if (type.dtype == VT_TOKEN) {

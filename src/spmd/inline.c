@@ -37,7 +37,8 @@ static void mark_results(const vt_op *op) {
 // What a region captures, and what a loop carries without changing it, is what it is outside.
 static void mark_params(const vt_op *op) {
   for (uint32_t r = 0; r < op->region_count; r++) {
-    const vt_func *region = op->regions[r];
+    vt_func *region = op->regions[r];
+    region->numbered = false;
     uint32_t captured = region->param_count - op->capture_count;
     for (uint32_t i = 0; i < region->param_count; i++) {
       bool same = op->code == VT_OP_WHILE && i < captured &&
@@ -67,6 +68,7 @@ static bool stays(inliner *n, const vt_op *call, vt_func *callee) {
 // `elements`: the function computes on elements of arrays.
 static void inline_in(inliner *n, vt_func *func, bool elements) {
   vt_op *next;
+  func->numbered = false; // see mark_results
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = resolve(op->operands[i]);

@@ -182,6 +182,7 @@ static vt_status build(grid *g) {
   for (uint32_t i = 0; i < module->func_count; i++) shift_func(g, module->funcs[i]);
   vt_func *body = vt_func_clone(module, main);
   main->first = main->last = NULL; // the clone has them
+  main->numbered = false;
   vt_op *manual = vt_op_create(main, VT_OP_MANUAL_COMPUTATION, &vt_loc_unknown, main->param_count,
                                main->params, main->return_count, types, 1);
   manual->regions[0] = body;

@@ -281,9 +281,12 @@ out:
 }
 
 vt_status vt_partition_whole(vt_parter *p, const vt_op *op) {
+  enum { FEW = 8 };
   vt_arena scratch = {0};
-  vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
-  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, op->result_count + 1);
+  vt_value *few_operands[FEW], **operands = few_operands;
+  vt_type few_types[FEW], *types = few_types;
+  if (op->operand_count > FEW) operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count);
+  if (op->result_count > FEW) types = VT_NEW_ARRAY(&scratch, vt_type, op->result_count);
   for (uint32_t i = 0; i < op->operand_count; i++) {
     vt_part part = vt_part_of(p, op->operands[i]);
     const vt_assign *whole = vt_assign_whole(&p->assigns, part.global.rank, p->device_count);
@@ -328,6 +331,7 @@ static vt_status partition_main(vt_parter *p, const vt_func *main) {
 // How often each value is named, by ids that are unique in func and its regions.
 typedef VT_ARRAY(uint32_t) use_counts;
 static void count_uses(vt_func *func, use_counts *uses) {
+  func->numbered = false;
   for (uint32_t i = 0; i < func->param_count; i++) {
     func->params[i]->id = (int32_t)uses->size;
     vt_array_push(uses, 0);
@@ -407,7 +411,7 @@ static void parter_free(vt_parter *p) {
 vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                             const vt_partition_options *options) {
   vt_func *main = module->main;
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   int32_t values = 0;
   vt_parter p = {.module = module,
                  .device_count = device_count,

@@ -755,6 +755,7 @@ static void remember(vt_parter *p, vt_part part, vt_part as) {
   vt_value *value = part.local;
   if (!reshards_of(p, value)) {
     value->id = (int32_t)p->reshards.size;
+    value->func->numbered = false;
     vt_array_push(&p->reshards, ((vt_reshards_of){value, NULL}));
   }
   vt_known_reshard *known = VT_NEW(&p->module->arena, vt_known_reshard);

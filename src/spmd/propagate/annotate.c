@@ -271,7 +271,7 @@ static const vt_mesh *main_mesh(const vt_module *module, int32_t device_count) {
 
 vt_status vt_spmd_annotate(vt_module *module, int32_t device_count) {
   annotator a = {.module = module, .mesh = main_mesh(module, device_count)};
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   VT_TRY(check_shardings(module, device_count));
   a.whole = VT_NEW_ARRAY(&module->arena, const vt_sharding *, VT_MAX_RANK + 1);
   if (vt_spmd_record(module, device_count, &scratch, &a.record)) {

@@ -27,6 +27,7 @@ static void note_node(maker *m, vt_value *value, uint32_t graph_value) {
   vt_record *record = m->record;
   if (value->id < 0) {
     value->id = (int32_t)record->nodes.size;
+    value->func->numbered = false;
     vt_array_push(&record->nodes, 0);
   }
   record->nodes.data[value->id] = record->graph.values.data[graph_value].node + 1;
