@@ -186,19 +186,26 @@ int64_t vt_chip_compact_bytes(const vt_chip *chip, vt_type type) {
   return bytes_of(type.dtype, (double)find_tiled(chip, type, elements, best));
 }
 
-int64_t vt_known_bytes(vt_known_sizes *known, const vt_chip *chip, vt_type type) {
+static int64_t size_of_equal(vt_known_sizes *known, const vt_chip *chip, vt_type type) {
   uint64_t hash = (uint64_t)type.dtype << 8 | (uint64_t)(uint32_t)type.rank;
   for (int32_t i = 0; i < type.rank; i++)
     hash = (hash ^ (uint64_t)type.dims[i]) * UINT64_C(0x9E3779B97F4A7C15);
   _Static_assert(VT_KNOWN_SIZES == 1 << 8, "the uppermost bits");
-  size_t at = type.rank ? hash >> 56 : (size_t)type.dtype % VT_KNOWN_SIZES;
-  vt_type found = known->of[at].type;
-  bool same = found.dtype == type.dtype && found.rank == type.rank;
-  for (int32_t i = 0; i < type.rank && same; i++) same = found.dims[i] == type.dims[i];
-  if (same) return known->of[at].bytes;
-  known->of[at].type = type;
-  known->of[at].bytes = vt_chip_compact_bytes(chip, type);
-  return known->of[at].bytes;
+  vt_known_size *of = &known->of[type.rank ? hash >> 56 : (size_t)type.dtype % VT_KNOWN_SIZES];
+  if (vt_type_equal(of->type, type)) return of->bytes;
+  of->type = type;
+  of->bytes = vt_chip_compact_bytes(chip, type);
+  return of->bytes;
+}
+
+int64_t vt_known_bytes(vt_known_sizes *known, const vt_chip *chip, vt_type type) {
+  // Many types have their dimensions at the same place.
+  size_t at = ((uintptr_t)type.dims >> 4 ^ (uintptr_t)type.dtype) % VT_KNOWN_SIZES;
+  vt_known_size *last = &known->last[at];
+  if (last->type.dims != type.dims || last->type.dtype != type.dtype ||
+      last->type.rank != type.rank)
+    *last = (vt_known_size){type, size_of_equal(known, chip, type)};
+  return last->bytes;
 }
 
 const char *vt_chip_dtype_name(vt_dtype dtype) {

@@ -112,13 +112,15 @@ void vt_chip_compact_order(const vt_chip *chip, vt_type type, int32_t *out_order
 // The bytes of an array in that order.
 int64_t vt_chip_compact_bytes(const vt_chip *chip, vt_type type);
 // The same, found once for the many arrays of a program that are alike. A zeroed one knows nothing;
-// it borrows the dimensions, and belongs to one chip.
+// it borrows the dimensions, which stay where and what they are, and belongs to one chip.
 enum { VT_KNOWN_SIZES = 256 };
+typedef struct vt_known_size {
+  vt_type type;
+  int64_t bytes;
+} vt_known_size;
 typedef struct vt_known_sizes {
-  struct {
-    vt_type type;
-    int64_t bytes;
-  } of[VT_KNOWN_SIZES];
+  vt_known_size of[VT_KNOWN_SIZES];   // by the numbers
+  vt_known_size last[VT_KNOWN_SIZES]; // by where the dimensions are
 } vt_known_sizes;
 int64_t vt_known_bytes(vt_known_sizes *known, const vt_chip *chip, vt_type type);
 // "f32[32,128]{1,0:T(8,128)}" as out-of-memory reports print it, and the layout part alone.

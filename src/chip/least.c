@@ -12,6 +12,7 @@
 // value is where its operands are unless placed elsewhere.
 #include "chip/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,10 +319,39 @@ static vt_least func_least(walk *w, vt_func *func, const vt_scope *scope, double
   return most;
 }
 
+// At most what the operator holds, and what it runs needs: arrays that are made in the function.
+static double most_of(walk *w, const vt_func *func);
+static double most_for(walk *w, const vt_op *op) {
+  const vt_func *callee = vt_op_callee(op);
+  double inside = 0, held = 0;
+  for (uint32_t r = 0; r < (callee ? 1 : op->region_count) && !is_heavy(op); r++)
+    inside = fmax(inside, most_of(w, callee ? callee : op->regions[r]));
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->op)
+      held += (double)vt_known_bytes(w->sizes, w->chip, op->operands[i]->type);
+  for (uint32_t i = 0; i < op->result_count; i++)
+    held += (double)vt_known_bytes(w->sizes, w->chip, op->results[i].type);
+  return held + inside;
+}
+
+static double most_of(walk *w, const vt_func *func) {
+  double most = 0;
+  for (const vt_op *op = func->first; op; op = op->next)
+    if (is_heavy(op) || vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)
+      most = fmax(most, most_for(w, op));
+  return most;
+}
+
+double vt_chip_least_most(const vt_chip *chip, const vt_func *main) {
+  vt_known_sizes sizes = {0};
+  walk w = {.chip = chip, .sizes = &sizes};
+  return most_of(&w, main);
+}
+
 void vt_chip_least(const vt_chip *chip, vt_func *main, double share, const bool *param_host,
                    vt_least *out_least) {
   vt_known_sizes sizes = {0};
-  walk w = {.chip = chip, .sizes = &sizes};
+  walk w = {.chip = chip, .sizes = &sizes, .scratch = {.brief = true}};
   *out_least = func_least(&w, main, NULL, share, param_host, NULL);
   vt_arena_free(&w.scratch);
 }

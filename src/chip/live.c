@@ -33,6 +33,7 @@ typedef struct item {
   int32_t buffer;            // index, or NEVER
   int32_t next;              // of those that end at the same time, or NEVER
   bool must, stored;         // must: a reader needs an array
+  uint8_t nature;            // of the operator, if it is its first result: see nature_of
 } item;
 
 typedef struct buffer {
@@ -52,6 +53,7 @@ typedef struct frame {
   const vt_op *runs; // the operator that runs it; NULL = main
   item *items;       // by value id
   bool *host;
+  bool any_host;         // anything may lie in host memory
   struct frame **inside; // by operator: what it runs that takes most
   int32_t op_count, buffer_count;
   buffer *buffers;
@@ -69,7 +71,7 @@ static item *item_of(const frame *f, const vt_value *value) {
 // ---- what operators do --------------------------------------------------------------------------
 
 // Results are the operands, one by one, under another name or shape.
-static bool is_alias(const frame *f, const vt_op *op) {
+static bool finds_alias(const frame *f, const vt_op *op) {
   if (op->code == VT_OP_RESHAPE || op->code == VT_OP_TRANSPOSE) return true;
   if (vt_op_is_marker(op)) return f->host[op->operands[0]->id] == f->host[op->results[0].id];
   switch ((vt_op_class)vt_op_info_get(op->code)->class) {
@@ -82,7 +84,7 @@ static bool is_alias(const frame *f, const vt_op *op) {
 }
 
 // Made where it is read.
-static bool is_soft(const frame *f, const vt_op *op) {
+static bool finds_soft(const frame *f, const vt_op *op) {
   if (op->result_count == 1) switch (op->code) {
     case VT_OP_BROADCAST_IN_DIM:
     case VT_OP_BROADCAST:
@@ -94,7 +96,24 @@ static bool is_soft(const frame *f, const vt_op *op) {
     default:
       if (vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) return true;
     }
-  return is_alias(f, op);
+  return finds_alias(f, op);
+}
+
+// What is asked of an operator again and again; that of a marker changes with where values lie.
+enum { KNOWN = 1, ALIAS = 2, SOFT = 4 };
+static uint8_t nature_of(const frame *f, const vt_op *op) {
+  if (op->code == VT_OP_CUSTOM_CALL) return 0;
+  return (uint8_t)(KNOWN | (finds_alias(f, op) ? ALIAS : 0) | (finds_soft(f, op) ? SOFT : 0));
+}
+
+static bool is_alias(const frame *f, const vt_op *op) {
+  uint8_t nature = op->result_count ? item_of(f, &op->results[0])->nature : 0;
+  return nature & KNOWN ? nature & ALIAS : finds_alias(f, op);
+}
+
+static bool is_soft(const frame *f, const vt_op *op) {
+  uint8_t nature = op->result_count ? item_of(f, &op->results[0])->nature : 0;
+  return nature & KNOWN ? nature & SOFT : finds_soft(f, op);
 }
 
 static bool is_free(const vt_op *op) {
@@ -213,9 +232,10 @@ static void describe(frame *f, const bool *param_host) {
   for (const vt_op *op = func->first; op; op = op->next, at++) {
     bool *inner = NULL;
     f->inside[at] = walk_inside(f, op, &inner);
+    if (op->result_count) item_of(f, &op->results[0])->nature = nature_of(f, op);
     for (uint32_t i = 0; i < op->result_count; i++) {
       int32_t id = op->results[i].id;
-      f->host[id] = vt_lies_in_host(op, i, f->host, inner);
+      f->host[id] = f->any_host && vt_lies_in_host(op, i, f->host, inner);
       if (!f->host[id]) f->items[id].bytes = vt_known_bytes(f->sizes, f->chip, op->results[i].type);
     }
     for (uint32_t i = 0; op->code == VT_OP_WHILE && i < op->result_count; i++)
@@ -434,8 +454,10 @@ static frame *walk_func(const frame *around, vt_func *func, const vt_op *runs,
   frame *f = VT_NEW(arena, frame);
   *f = (frame){
       .chip = around->chip, .sizes = around->sizes, .arena = arena, .func = func, .runs = runs};
+  f->any_host = func->module->made[VT_OP_CUSTOM_CALL]; // placements are such
+  for (uint32_t p = 0; p < func->param_count; p++) f->any_host = f->any_host || param_host[p];
   vt_func_number(func);
-  for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
+  f->op_count = func->op_count;
   f->items = VT_NEW_ARRAY(arena, item, func->value_count + 1);
   f->host = VT_NEW_ARRAY(arena, bool, func->value_count + 1);
   f->inside = VT_NEW_ARRAY(arena, frame *, f->op_count + 1);
@@ -509,7 +531,7 @@ static int by_bytes(const void *a, const void *b) {
 
 void vt_chip_live(const vt_chip *chip, vt_func *main, const bool *param_host, vt_arena *arena,
                   vt_live *out_live) {
-  vt_arena scratch = {0};
+  vt_arena scratch = {.brief = true};
   vt_known_sizes sizes = {0};
   const frame around = {.chip = chip, .sizes = &sizes, .arena = &scratch};
   const frame *f = walk_func(&around, main, NULL, param_host, NULL);

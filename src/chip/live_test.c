@@ -211,6 +211,7 @@ static void programs_hold_what_they_must(void **state) {
       fail_msg("%s: needs %lld K at least, not %lld", r->name, (long long)least.hbm / 1024,
                (long long)r->least);
     assert_true(live.unpadded <= live.bytes);
+    assert_true((double)least.hbm <= vt_chip_least_most(chip, module->main));
     vt_text_free(&text);
     vt_arena_free(&arena);
     vt_module_destroy(module);

@@ -24,6 +24,9 @@ typedef struct vt_least {
 void vt_chip_least(const vt_chip *chip, vt_func *main, double share, const bool *param_host,
                    vt_least *out_least);
 
+// What `hbm` of vt_chip_least is not above where `share` is 1, found in one short walk.
+double vt_chip_least_most(const vt_chip *chip, const vt_func *main);
+
 // An array that is live at the peak. `type` is what is stored of the value: the form that its
 // readers take, if that is smaller.
 typedef struct vt_live_buffer {

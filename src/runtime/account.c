@@ -140,14 +140,18 @@ static void list_entries(const vt_executable_info *info, const vt_live *live, vt
 }
 
 // XLA makes values again, where it can, until the program fits.
+static int64_t estimated_peak(const vt_executable *executable, const vt_live *live) {
+  int64_t limit = executable->slice.chip->hbm_limit_bytes;
+  int64_t peak = kept_bytes(&executable->info) + executable->info.output_bytes + live->bytes;
+  return peak < limit ? peak : limit;
+}
+
 static void fill_use(const vt_executable *executable, const vt_least *least, const vt_live *live,
                      vt_arena *arena, vt_hbm_use *out_use) {
   const vt_executable_info *info = &executable->info;
-  const vt_chip *chip = executable->slice.chip;
   int64_t fixed = kept_bytes(info) + info->output_bytes, bound = peak_with(info, least->hbm);
   *out_use = (vt_hbm_use){.kept_bytes = fixed + live->bytes, .unpadded_bytes = live->unpadded};
-  int64_t peak = out_use->kept_bytes;
-  if (peak > chip->hbm_limit_bytes) peak = chip->hbm_limit_bytes;
+  int64_t peak = estimated_peak(executable, live);
   out_use->peak_bytes = peak > bound ? peak : bound;
   out_use->temp_bytes = out_use->peak_bytes - fixed;
   out_use->fixed_bytes = fixed;
@@ -172,11 +176,16 @@ void vt_hbm_use_of(const vt_executable *executable, vt_func *main, vt_arena *are
 vt_status vt_executable_account_local(vt_executable *executable, vt_func *main, vt_arena *arena,
                                       vt_hbm_use *out_use) {
   vt_executable_info *info = &executable->info;
+  const vt_chip *chip = executable->slice.chip;
   vt_executable_sums(info);
-  vt_least least = find_least(executable, main, 1, true);
-  set_least(info, &least);
   vt_live live;
-  vt_chip_live(executable->slice.chip, main, params_in_host(info, arena), arena, &live);
+  vt_chip_live(chip, main, params_in_host(info, arena), arena, &live);
+  double most = vt_chip_least_most(chip, main);
+  vt_least least = {.hbm = most < (double)chip->hbm_limit_bytes ? (int64_t)most : INT64_MAX / 2};
+  // The estimate is above it in nearly all programs: then it needs not be known.
+  if (peak_with(info, least.hbm) > estimated_peak(executable, &live))
+    least = find_least(executable, main, 1, true);
+  set_least(info, &least);
   fill_use(executable, &least, &live, arena, out_use);
   return fits(executable, 0) ? VT_OK : vt_hbm_refuse(executable, &least, out_use);
 }

@@ -49,8 +49,8 @@ vt_status vt_predict_module(const vt_slice *slice, vt_arena *arena, vt_predictio
   if (p->devices > 1) VT_TRY(vt_partition_module(p->module));
   VT_TRY(optimise(p->module));
   VT_TRY(measure(p, slice, arena));
-  vt_status_free(
-      vt_mosaic_attach(p->module, NULL)); // a kernel that is refused is timed by its bytes
+  if (p->module->made[VT_OP_CUSTOM_CALL]) // a kernel that is refused is timed by its bytes
+    vt_status_free(vt_mosaic_attach(p->module, NULL));
   vt_chip_time(slice, p->devices, p->module, vt_mosaic_cost, arena, &p->timing);
   add_up(p, slice);
   return VT_OK;
@@ -60,6 +60,7 @@ vt_status vt_predict(vt_bytes program, const vt_slice *slice, vt_arena *arena,
                      vt_prediction *out_prediction) {
   *out_prediction = (vt_prediction){0};
   vt_status st = vt_import_outline(program, &out_prediction->module);
+  if (!st) vt_arena_hurry(&out_prediction->module->arena);
   if (!st) st = vt_predict_module(slice, arena, out_prediction);
   if (st) vt_prediction_free(out_prediction);
   return st;

@@ -24,6 +24,8 @@ enum {
   MOST_SEARCH = 64,
   MOST_DEPTH = 16,
   MOST_SIBLINGS = 8,
+  MOST_USES = 512, // in one allocation
+  FAR = 4,         // steps
   SUBLANES = 8
 };
 static const double small_bytes = 1 << 16; // arrays up to here never decide anything
@@ -45,6 +47,7 @@ enum { NONE = -1 };
 
 // What each reader of an operator asks again.
 typedef enum answer { UNKNOWN, NO, YES } answer;
+enum { SOFT = 1, ELEMENTWISE = 2, DEAR = 4, NOTHING = 8, PRODUCT = 16, REDUCTION = 32 };
 
 // What is known of an operator: its note.
 typedef struct place {
@@ -53,7 +56,8 @@ typedef struct place {
   double held;             // see held_for; negative if not known yet
   answer follows, spreads; // see follows_product, spreads
   bool stored;             // its results are arrays in memory, written by its one group
-  const bool *unread;      // of a loop: operands that nothing in it reads; NULL for others
+  uint8_t traits;
+  const bool *unread; // of a loop: operands that nothing in it reads; NULL for others
 } place;
 
 typedef struct use {
@@ -61,19 +65,27 @@ typedef struct use {
   struct use *next;
 } use;
 
+// What is known of a value, by its id.
+typedef struct known {
+  const vt_value *source; // see vt_kernel_source
+  use *uses;              // of a source
+  double elements, bytes; // bytes: see bytes_of; negative if not known yet
+  int32_t seen;           // the last search that came there
+  uint8_t from_batch;     // see steps_from_batch; FAR: that many or more
+  bool returned;
+} known;
+
 typedef struct fusing {
   const vt_device_model *model;
   vt_arena *arena, scratch;
   vt_func *func;
-  use **uses;     // by value id
-  bool *returned; // by value id
-  double *bytes;  // by value id: see bytes_of; negative if not known yet
-  int32_t *seen;  // by value id: the last search that came there
+  known *known;
   const vt_op **ops;
   int32_t op_count;
   VT_ARRAY(group) groups;
   int32_t marks, searches;
-  bool careful; // about cycles of kernels: see reaches
+  vt_streams reads, writes; // of the kernel that is finished now
+  bool careful;             // about cycles of kernels: see reaches
 } fusing;
 
 static place *place_of(const vt_op *op) {
@@ -86,10 +98,14 @@ static bool hands_on(const vt_op *op) {
   return (class == VT_CLASS_NAME || marks) && op->operand_count >= op->result_count;
 }
 
+static bool is_handed_on(const vt_value *value) {
+  const vt_op *op = value->op;
+  if (!op) return false;
+  return hands_on(op) || (op->code == VT_OP_WHILE && vt_loop_keeps(op, (uint32_t)value->index));
+}
+
 const vt_value *vt_kernel_source(const vt_value *value) {
-  while (value->op && (hands_on(value->op) || (value->op->code == VT_OP_WHILE &&
-                                               vt_loop_keeps(value->op, (uint32_t)value->index))))
-    value = value->op->operands[value->index];
+  while (is_handed_on(value)) value = value->op->operands[value->index];
   return value;
 }
 
@@ -115,7 +131,7 @@ double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
 
 // ---- what operators are -------------------------------------------------------------------------
 
-static bool is_soft(const vt_op *op) {
+static bool finds_soft(const vt_op *op) {
   if (op->result_count != 1) return false;
   switch (op->code) {
   case VT_OP_RESHAPE:
@@ -136,53 +152,86 @@ static bool is_soft(const vt_op *op) {
   }
 }
 
+static uint8_t traits_of(const vt_op *op) {
+  const vt_op_info *info = vt_op_info_get(op->code);
+  vt_op_class class = (vt_op_class)info->class;
+  vt_cost_class cost = (vt_cost_class)info->cost;
+  int traits = finds_soft(op) ? SOFT : 0;
+  if (info->flags & VT_OPF_ELTWISE) traits |= ELEMENTWISE;
+  if (cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE) traits |= DEAR;
+  if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN ||
+      hands_on(op))
+    traits |= NOTHING;
+  if (class == VT_CLASS_CONTRACT) traits |= PRODUCT;
+  if (class == VT_CLASS_REDUCE) traits |= REDUCTION;
+  return (uint8_t)traits;
+}
+
+static bool is_soft(const vt_op *op) {
+  return place_of(op)->traits & SOFT;
+}
+
 static bool is_elementwise(const vt_op *op) {
-  return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  return place_of(op)->traits & ELEMENTWISE;
 }
 
 static bool is_dear(const vt_op *op) {
-  vt_cost_class cost = (vt_cost_class)vt_op_info_get(op->code)->cost;
-  return cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE;
+  return place_of(op)->traits & DEAR;
 }
 
 static bool is_nothing(const vt_op *op) {
-  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
-  return op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN ||
-         hands_on(op);
+  return place_of(op)->traits & NOTHING;
 }
 
 static bool is_product(const vt_op *op) {
-  return (vt_op_class)vt_op_info_get(op->code)->class == VT_CLASS_CONTRACT;
+  return place_of(op)->traits & PRODUCT;
 }
 
 static bool is_reduction(const vt_op *op) {
-  return (vt_op_class)vt_op_info_get(op->code)->class == VT_CLASS_REDUCE;
+  return place_of(op)->traits & REDUCTION;
 }
 
-static double elements(const vt_value *value) {
-  return (double)vt_type_elements(value->type);
+static known *known_of(const fusing *f, const vt_value *value) {
+  return &f->known[value->id];
+}
+
+static double elements(const fusing *f, const vt_value *value) {
+  return known_of(f, value)->elements;
+}
+
+// vt_kernel_source of an operand, looked up.
+static const vt_value *source(const fusing *f, const vt_op *op, uint32_t operand) {
+  return known_of(f, op->operands[operand])->source;
+}
+
+// The fewest elementwise steps from a product for each element of a batch to the value.
+static uint8_t steps_from_batch(const fusing *f, const vt_value *value) {
+  const vt_op *op = value->op;
+  uint32_t batches = 0;
+  int least = FAR;
+  if (op && op->code == VT_OP_DOT_GENERAL) {
+    (void)vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batches);
+    return batches ? 0 : FAR;
+  }
+  for (uint32_t i = 0; op && is_elementwise(op) && i < op->operand_count; i++) {
+    const known *from = known_of(f, op->operands[i]);
+    if (from->elements == elements(f, value) && from->from_batch + 1 < least)
+      least = from->from_batch + 1;
+  }
+  return (uint8_t)least;
 }
 
 // Whether the value comes, in a few steps, from a product for each element of a batch, which writes
 // matrices one after the other; other arrays, and the program's results, lie as they need the least
 // padding.
-static bool is_batch_of_matrices(const vt_value *value, int steps) {
-  const vt_op *op = value->op;
-  if (!op || !steps) return false;
-  uint32_t batches = 0;
-  if (op->code == VT_OP_DOT_GENERAL)
-    return vt_attr_ints(op, VT_ATTR_LHS_BATCHING_DIMENSIONS, &batches) && batches > 0;
-  for (uint32_t i = 0; is_elementwise(op) && i < op->operand_count; i++)
-    if (elements(op->operands[i]) == elements(value) &&
-        is_batch_of_matrices(op->operands[i], steps - 1))
-      return true;
-  return false;
+static bool is_batch_of_matrices(const fusing *f, const vt_value *value) {
+  return known_of(f, value)->from_batch < FAR;
 }
 
 static double bytes_of(const fusing *f, const vt_value *value) {
-  double *bytes = &f->bytes[value->id];
+  double *bytes = &f->known[value->id].bytes;
   if (*bytes >= 0) return *bytes;
-  bool padded = !f->returned[value->id] && is_batch_of_matrices(value, 4);
+  bool padded = !f->known[value->id].returned && is_batch_of_matrices(f, value);
   *bytes = padded ? (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL)
                   : vt_kernel_bytes(f->model, value->type);
   return *bytes;
@@ -230,7 +279,7 @@ static int32_t new_group(fusing *f, const vt_op *op) {
   if (!is_soft(op)) g.hero = op;
   const vt_value *extent = is_reduction(op) && op->operand_count ? op->operands[0] : NULL;
   if (!extent && op->result_count) extent = &op->results[0];
-  g.elements = extent ? elements(extent) : 0;
+  g.elements = extent ? elements(f, extent) : 0;
   vt_array_push_in(&f->scratch, &f->groups, g);
   return (int32_t)f->groups.size - 1;
 }
@@ -247,17 +296,17 @@ static void add_reader(readers *r, int32_t g) {
   if (r->count <= MOST_GROUPS) r->groups[r->count++] = g;
 }
 
-static readers readers_of(const fusing *f, const vt_op *op) {
-  readers r = {0};
+static void find_readers(const fusing *f, const vt_op *op, readers *r) {
+  r->count = 0;
+  r->returned = false;
   for (uint32_t i = 0; i < op->result_count; i++) {
     int32_t id = op->results[i].id;
-    r.returned = r.returned || f->returned[id];
-    for (const use *u = f->uses[id]; u; u = u->next) {
+    r->returned = r->returned || f->known[id].returned;
+    for (const use *u = f->known[id].uses; u; u = u->next) {
       const place *p = place_of(u->op);
-      for (int32_t k = 0; k < p->count; k++) add_reader(&r, find(f, p->groups[k]));
+      for (int32_t k = 0; k < p->count; k++) add_reader(r, find(f, p->groups[k]));
     }
   }
-  return r;
 }
 
 // Whether what `from` writes reaches `to`; also when the search was given up. What is written after
@@ -296,16 +345,17 @@ static void join(fusing *f, const vt_op *op, int32_t g) {
 // ---- decisions ----------------------------------------------------------------------------------
 
 static bool read_once(const fusing *f, const vt_value *value) {
-  return !f->returned[value->id] && f->uses[value->id] && !f->uses[value->id]->next;
+  return !f->known[value->id].returned && f->known[value->id].uses &&
+         !f->known[value->id].uses->next;
 }
 
 // Whether all that read the value carry on element by element: they share its kernel.
 static bool read_in_step(const fusing *f, const vt_value *value) {
   int32_t count = 0;
-  if (f->returned[value->id]) return false;
-  for (const use *u = f->uses[value->id]; u; u = u->next)
+  if (f->known[value->id].returned) return false;
+  for (const use *u = f->known[value->id].uses; u; u = u->next)
     if (++count > MOST_SIBLINGS || !is_elementwise(u->op) ||
-        elements(&u->op->results[0]) != elements(value))
+        elements(f, &u->op->results[0]) != elements(f, value))
       return false;
   return true;
 }
@@ -314,8 +364,8 @@ static bool read_in_step(const fusing *f, const vt_value *value) {
 static bool follows_product_in(const fusing *f, const vt_op *op, int *steps) {
   if (--*steps < 0) return false;
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_value *from = vt_kernel_source(op->operands[i]);
-    if (!from->op || elements(from) != elements(&op->results[0])) continue;
+    const vt_value *from = source(f, op, i);
+    if (!from->op || elements(f, from) != elements(f, &op->results[0])) continue;
     if (is_product(from->op)) return true;
     bool alone = read_once(f, from) || read_in_step(f, from);
     if (is_soft(from->op) && alone && follows_product_in(f, from->op, steps)) return true;
@@ -333,7 +383,7 @@ static bool follows_product(const fusing *f, const vt_op *op) {
 static double held_within(const fusing *f, const vt_op *op, int depth) {
   double held = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_value *from = vt_kernel_source(op->operands[i]);
+    const vt_value *from = source(f, op, i);
     if (!from->op || is_nothing(from->op) || !read_once(f, from)) continue;
     if (!is_soft(from->op) || is_dear(from->op) || depth > MOST_DEPTH)
       held += bytes_of(f, from);
@@ -353,8 +403,9 @@ static double held_for(const fusing *f, const vt_op *op) {
 
 // Whether the value, under whatever shape, is handed to more elements than it has.
 static bool is_spread(const fusing *f, const vt_value *value, int depth) {
-  for (const use *u = f->uses[value->id]; u && depth < MOST_DEPTH; u = u->next) {
-    if (u->op->code == VT_OP_BROADCAST_IN_DIM && elements(&u->op->results[0]) > elements(value))
+  for (const use *u = f->known[value->id].uses; u && depth < MOST_DEPTH; u = u->next) {
+    if (u->op->code == VT_OP_BROADCAST_IN_DIM &&
+        elements(f, &u->op->results[0]) > elements(f, value))
       return true;
     if (u->op->code == VT_OP_RESHAPE && is_spread(f, &u->op->results[0], depth + 1)) return true;
   }
@@ -366,7 +417,7 @@ static bool is_spread(const fusing *f, const vt_value *value, int depth) {
 static bool spreads(const fusing *f, const vt_op *op) {
   place *p = place_of(op);
   if (!p->spreads) {
-    bool one = elements(&op->results[0]) <= 1 || !is_elementwise(op);
+    bool one = elements(f, &op->results[0]) <= 1 || !is_elementwise(op);
     bool is = !one && is_spread(f, &op->results[0], 0) && (is_dear(op) || held_for(f, op) > 0);
     p->spreads = is ? YES : NO;
   }
@@ -380,8 +431,8 @@ static bool takes_producers(const group *g) {
 
 // Whether a search that has begun comes to the value for the first time.
 static bool is_new(const fusing *f, const vt_value *value) {
-  bool is = f->seen[value->id] != f->searches;
-  f->seen[value->id] = f->searches;
+  bool is = f->known[value->id].seen != f->searches;
+  f->known[value->id].seen = f->searches;
   return is;
 }
 
@@ -389,7 +440,7 @@ static bool feeds(const fusing *f, const vt_op *op, int32_t g, int depth) {
   if (depth > MOST_DEPTH || !is_new(f, &op->results[0])) return false;
   const vt_op *hero = f->groups.data[g].hero;
   int32_t last = place_of(hero)->order; // what comes behind the hero does not feed it
-  for (const use *u = f->uses[op->results[0].id]; u; u = u->next)
+  for (const use *u = f->known[op->results[0].id].uses; u; u = u->next)
     if (u->op == hero || (place_of(u->op)->order < last && is_soft(u->op) &&
                           is_member(f, u->op, g) && feeds(f, u->op, g, depth + 1)))
       return true;
@@ -404,8 +455,7 @@ static bool feeds_hero(fusing *f, int32_t g, const vt_op *op) {
 
 // An array is stored as it is, not as the wider one that its readers make of it.
 static bool widens(const fusing *f, const vt_op *op) {
-  return op->code == VT_OP_CONVERT &&
-         bytes_of(f, &op->results[0]) > bytes_of(f, vt_kernel_source(op->operands[0]));
+  return op->code == VT_OP_CONVERT && bytes_of(f, &op->results[0]) > bytes_of(f, source(f, op, 0));
 }
 
 // out_feeds: whether it then feeds a product.
@@ -417,11 +467,11 @@ static bool can_make(fusing *f, int32_t g, const vt_op *op, bool *out_feeds) {
 }
 
 // The array that a reduction sums, or sums powers or products of.
-static const vt_value *summed(const vt_op *op) {
-  const vt_value *value = vt_kernel_source(op->operands[0]);
+static const vt_value *summed(const fusing *f, const vt_op *op) {
+  const vt_value *value = source(f, op, 0);
   for (int steps = 0; steps < MOST_DEPTH && value->op && is_elementwise(value->op); steps++) {
-    const vt_value *from = vt_kernel_source(value->op->operands[0]);
-    if (elements(from) != elements(value)) break;
+    const vt_value *from = source(f, value->op, 0);
+    if (elements(f, from) != elements(f, value)) break;
     value = from;
   }
   return value;
@@ -429,30 +479,31 @@ static const vt_value *summed(const vt_op *op) {
 
 // Whether the group reads another reduction over the same array: the two share a kernel, and what
 // follows both of them is one of its own.
-static bool has_sibling(const group *g, const vt_op *op) {
+static bool has_sibling(const fusing *f, const group *g, const vt_op *op) {
   for (size_t i = 0; i < g->members.size; i++)
     for (uint32_t k = 0; k < g->members.data[i]->operand_count; k++) {
-      const vt_op *other = vt_kernel_source(g->members.data[i]->operands[k])->op;
-      if (other && other != op && is_reduction(other) && summed(other) == summed(op)) return true;
+      const vt_op *other = source(f, g->members.data[i], k)->op;
+      if (other && other != op && is_reduction(other) && summed(f, other) == summed(f, op))
+        return true;
     }
   return false;
 }
 
 // Whether the group can begin with this product or reduction.
-static bool can_begin(const group *g, const vt_op *op) {
-  double made = elements(&op->results[0]);
+static bool can_begin(const fusing *f, const group *g, const vt_op *op) {
+  double made = elements(f, &op->results[0]);
   if (is_product(op))
     return (g->kind == VT_KERNEL_LOOP || (g->kind == VT_KERNEL_REDUCE && is_reduction(g->hero))) &&
            g->elements == made;
   return is_reduction(op) && op->result_count == 1 && g->kind == VT_KERNEL_LOOP && !g->hero &&
-         g->elements == made && !has_sibling(g, op);
+         g->elements == made && !has_sibling(f, g, op);
 }
 
 static void begin(fusing *f, const vt_op *op, int32_t at) {
   group *g = &f->groups.data[at];
   g->hero = op;
   g->kind = is_product(op) ? VT_KERNEL_PRODUCT : VT_KERNEL_REDUCE;
-  if (is_reduction(op)) g->elements = elements(op->operands[0]);
+  if (is_reduction(op)) g->elements = elements(f, op->operands[0]);
   join(f, op, at);
 }
 
@@ -462,8 +513,8 @@ static int32_t writer_among(fusing *f, const vt_op *op, const readers *r) {
     int32_t at = r->groups[i];
     const group *g = &f->groups.data[at];
     bool fits = is_soft(op) ? (g->kind == VT_KERNEL_LOOP || g->kind == VT_KERNEL_REDUCE) &&
-                                  g->elements == elements(&op->results[0]) && !spreads(f, op)
-                            : can_begin(g, op);
+                                  g->elements == elements(f, &op->results[0]) && !spreads(f, op)
+                            : can_begin(f, g, op);
     for (int32_t k = 0; k < r->count && fits; k++) fits = k == i || !reaches(f, r->groups[k], at);
     if (fits) return at;
   }
@@ -478,7 +529,7 @@ static void link_readers(fusing *f, int32_t at, const readers *r) {
 // All readers, where there are more than fit in a list.
 static void link_all(fusing *f, const vt_op *op, int32_t at) {
   for (uint32_t i = 0; i < op->result_count; i++)
-    for (const use *u = f->uses[op->results[i].id]; u; u = u->next) {
+    for (const use *u = f->known[op->results[i].id].uses; u; u = u->next) {
       const place *p = place_of(u->op);
       for (int32_t k = 0; k < p->count; k++)
         if (find(f, p->groups[k]) != at)
@@ -506,7 +557,7 @@ static void store(fusing *f, const vt_op *op, const readers *r) {
 static double made_from(const fusing *f, const vt_op *op, double enough, int depth) {
   double bytes = 0;
   for (uint32_t i = 0; i < op->operand_count && bytes < enough; i++) {
-    const vt_value *from = vt_kernel_source(op->operands[i]);
+    const vt_value *from = source(f, op, i);
     if (!is_new(f, from)) continue;
     bool made = from->op && is_soft(from->op) && !place_of(from->op)->stored;
     bytes += made && depth < MOST_DEPTH ? made_from(f, from->op, enough - bytes, depth + 1)
@@ -521,7 +572,7 @@ static bool converts_array(fusing *f, const vt_op *op) {
   f->searches++;
   double bytes = bytes_of(f, &op->results[0]);
   if (op->code != VT_OP_CONVERT) return held_for(f, op) <= 0 && made_from(f, op, bytes, 0) < bytes;
-  const vt_value *from = vt_kernel_source(op->operands[0]);
+  const vt_value *from = source(f, op, 0);
   return !from->op || !is_elementwise(from->op);
 }
 
@@ -556,7 +607,7 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   if (all && r->count > 1)
     all = (!is_dear(op) || is_better_again(f, op)) && op->code != VT_OP_CONCATENATE &&
           op->code != VT_OP_PAD &&
-          (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(&op->results[0]) <= 1);
+          (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(f, &op->results[0]) <= 1);
   if (!all && !picks(f, op, r)) {
     store(f, op, r);
     return;
@@ -565,11 +616,12 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
 }
 
 static void decide(fusing *f, const vt_op *op) {
-  readers r = readers_of(f, op);
+  readers r;
+  find_readers(f, op, &r);
   if (!r.count && !r.returned && !vt_op_has_effect(op)) return;
   if (is_soft(op)) {
     decide_soft(f, op, &r);
-  } else if (r.count == 1 && !r.returned && can_begin(&f->groups.data[r.groups[0]], op)) {
+  } else if (r.count == 1 && !r.returned && can_begin(f, &f->groups.data[r.groups[0]], op)) {
     begin(f, op, r.groups[0]);
   } else {
     store(f, op, &r);
@@ -592,13 +644,13 @@ static void merge(fusing *f, int32_t from, int32_t to) {
 static void merge_siblings(fusing *f, const vt_value *value) {
   int32_t found[MOST_SIBLINGS], count = 0;
   if (bytes_of(f, value) <= small_bytes) return;
-  for (const use *u = f->uses[value->id]; u && count < MOST_SIBLINGS; u = u->next)
+  for (const use *u = f->known[value->id].uses; u && count < MOST_SIBLINGS; u = u->next)
     for (int32_t k = 0; k < place_of(u->op)->count && count < MOST_SIBLINGS; k++) {
       int32_t at = find(f, place_of(u->op)->groups[k]);
-      bool known = f->groups.data[at].kind != VT_KERNEL_REDUCE ||
-                   f->groups.data[at].elements != elements(value);
-      for (int32_t i = 0; i < count; i++) known = known || found[i] == at;
-      if (!known) found[count++] = at;
+      bool has = f->groups.data[at].kind != VT_KERNEL_REDUCE ||
+                 f->groups.data[at].elements != elements(f, value);
+      for (int32_t i = 0; i < count; i++) has = has || found[i] == at;
+      if (!has) found[count++] = at;
     }
   for (int32_t i = 1; i < count; i++)
     for (int32_t j = 0; j < i; j++) {
@@ -614,12 +666,12 @@ static void give_sums(fusing *f, int32_t at) {
   if (f->groups.data[at].joined != NONE || f->groups.data[at].kind != VT_KERNEL_PRODUCT ||
       f->groups.data[at].hero->code != VT_OP_CONVOLUTION)
     return;
-  double made = elements(&f->groups.data[at].hero->results[0]);
+  double made = elements(f, &f->groups.data[at].hero->results[0]);
   for (size_t i = 0; i < f->groups.data[at].later.size && i < MOST_SIBLINGS; i++) {
     int32_t to = find(f, f->groups.data[at].later.data[i]);
     const group *sums = &f->groups.data[to];
     if (to == at || sums->kind != VT_KERNEL_REDUCE || !is_reduction(sums->hero) ||
-        sums->elements != made || elements(&sums->hero->results[0]) * SUBLANES > made)
+        sums->elements != made || elements(f, &sums->hero->results[0]) * SUBLANES > made)
       continue;
     bool free = true; // no other kernel between the two
     for (size_t k = 0; k < f->groups.data[at].later.size && free; k++) {
@@ -642,7 +694,7 @@ static void take_in_sums(fusing *f, int32_t at) {
   const group *product = &f->groups.data[to];
   if (to == at || product->kind != VT_KERNEL_PRODUCT || !is_product(product->hero)) return;
   const vt_value *left = product->hero->operands[0], *right = product->hero->operands[1];
-  if (g->elements == elements(left) || g->elements == elements(right)) merge(f, at, to);
+  if (g->elements == elements(f, left) || g->elements == elements(f, right)) merge(f, at, to);
 }
 
 // ---- the list -----------------------------------------------------------------------------------
@@ -654,7 +706,7 @@ static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
   return false;
 }
 
-static void add_stream(const fusing *f, vt_streams *list, const vt_value *value, double bytes) {
+static void add_stream(fusing *f, vt_streams *list, const vt_value *value, double bytes) {
   double whole = bytes_of(f, value);
   if (bytes > whole) bytes = whole;
   for (size_t i = 0; i < list->size; i++)
@@ -663,7 +715,7 @@ static void add_stream(const fusing *f, vt_streams *list, const vt_value *value,
       return;
     }
   vt_stream stream = {value, bytes, whole};
-  vt_array_push_in(f->arena, list, stream);
+  vt_array_push_in(&f->scratch, list, stream);
 }
 
 // Bytes that move for rows that indices name. Types narrower than a word share it with the rows
@@ -705,8 +757,8 @@ static double kept_of(const fusing *f, const vt_op *op) {
   if (!op || op->code != VT_OP_SORT) return 0;
   int64_t dim = vt_attr_i64(op, VT_ATTR_DIMENSION);
   for (uint32_t i = 0; i < op->result_count; i++) {
-    if (f->returned[op->results[i].id]) return 0;
-    for (const use *u = f->uses[op->results[i].id]; u; u = u->next) {
+    if (f->known[op->results[i].id].returned) return 0;
+    for (const use *u = f->known[op->results[i].id].uses; u; u = u->next) {
       if (u->op->code != VT_OP_SLICE || vt_attr_ints(u->op, VT_ATTR_START_INDICES, NULL)[dim])
         return 0;
       int64_t limit = vt_attr_ints(u->op, VT_ATTR_LIMIT_INDICES, NULL)[dim];
@@ -731,8 +783,8 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
 
 // Whether the kernel is the only one that reads what it made.
 static bool stays_inside(const fusing *f, const vt_value *value, int32_t at) {
-  if (f->returned[value->id] || !f->uses[value->id]) return false;
-  for (const use *u = f->uses[value->id]; u; u = u->next) {
+  if (f->known[value->id].returned || !f->known[value->id].uses) return false;
+  for (const use *u = f->known[value->id].uses; u; u = u->next) {
     const place *p = place_of(u->op);
     for (int32_t i = 0; i < p->count; i++)
       if (find(f, p->groups[i]) != at) return false;
@@ -744,20 +796,20 @@ static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t a
   bool runs = kernel->kind == VT_KERNEL_CONTROL;
   const bool *unread = place_of(op)->unread;
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_value *from = vt_kernel_source(op->operands[i]);
+    const vt_value *from = source(f, op, i);
     if (from->type.dtype == VT_TOKEN || (unread && unread[i])) continue;
     if (from->op && (is_nothing(from->op) || belongs(f, from->op, at))) {
       const vt_literal *literal =
           from->op->code == VT_OP_CONSTANT ? vt_attr_literal(from->op, VT_ATTR_VALUE) : NULL;
       if (!literal || literal->splat) continue;
     }
-    add_stream(f, &kernel->reads, from, runs ? 0 : read_bytes(f, op, i));
+    add_stream(f, &f->reads, from, runs ? 0 : read_bytes(f, op, i));
   }
   if (!place_of(op)->stored) return;
   for (uint32_t i = 0; i < op->result_count; i++)
     if (op->results[i].type.dtype != VT_TOKEN && !stays_inside(f, &op->results[i], at) &&
         !(op->code == VT_OP_WHILE && vt_loop_keeps(op, i)))
-      add_stream(f, &kernel->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
+      add_stream(f, &f->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
 }
 
 static void run_inside(fusing *f, vt_kernel *kernel) {
@@ -769,14 +821,23 @@ static void run_inside(fusing *f, vt_kernel *kernel) {
     kernel->inside[i] = vt_kernels_make(f->model, callee ? callee : op->regions[i], f->arena);
 }
 
+// A copy with no more room than it takes.
+#define KEEP(in, to, from)                                                                         \
+  do {                                                                                             \
+    vt_array_reserve_in(in, to, (from)->size);                                                     \
+    (to)->size = (from)->size;                                                                     \
+    if ((from)->size) memcpy((to)->data, (from)->data, sizeof *(from)->data *(from)->size);        \
+  } while (0)
+
 static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
   const group *g = &f->groups.data[at];
   *kernel =
       (vt_kernel){.kind = g->kind, .root = g->root, .hero = g->hero, .kept = kept_of(f, g->hero)};
-  for (size_t i = 0; i < g->members.size; i++) {
-    vt_array_push_in(f->arena, &kernel->members, g->members.data[i]);
-    add_streams(f, kernel, g->members.data[i], at);
-  }
+  f->reads.size = f->writes.size = 0;
+  for (size_t i = 0; i < g->members.size; i++) add_streams(f, kernel, g->members.data[i], at);
+  KEEP(f->arena, &kernel->members, &g->members);
+  KEEP(f->arena, &kernel->reads, &f->reads);
+  KEEP(f->arena, &kernel->writes, &f->writes);
   if (g->kind == VT_KERNEL_CONTROL) {
     run_inside(f, kernel);
   } else if (g->kind == VT_KERNEL_COLLECTIVE) {
@@ -840,43 +901,55 @@ static bool list_kernels(fusing *f, vt_kernel_list *list) {
   return done == list->count;
 }
 
+static void learn(const fusing *f, const vt_value *value) {
+  known *k = known_of(f, value);
+  k->source = is_handed_on(value) ? source(f, value->op, (uint32_t)value->index) : value;
+  k->elements = (double)vt_type_elements(value->type);
+  k->bytes = -1;
+  k->from_batch = steps_from_batch(f, value);
+}
+
 static void prepare(fusing *f) {
   vt_func *func = f->func;
+  use *next = NULL, *end = NULL;
   vt_func_number(func);
-  for (const vt_op *op = func->first; op; op = op->next) f->op_count++;
-  f->uses = VT_NEW_ARRAY(&f->scratch, use *, func->value_count + 1);
-  f->returned = VT_NEW_ARRAY(&f->scratch, bool, func->value_count + 1);
-  f->seen = VT_NEW_ARRAY(&f->scratch, int32_t, func->value_count + 1);
-  f->bytes = VT_NEW_ARRAY(&f->scratch, double, func->value_count + 1);
-  for (int32_t i = 0; i < func->value_count; i++) f->bytes[i] = -1;
+  f->op_count = func->op_count;
+  f->known = VT_NEW_ARRAY(&f->scratch, known, func->value_count + 1);
   f->ops = VT_NEW_ARRAY(&f->scratch, const vt_op *, f->op_count + 1);
+  place *p = VT_NEW_ARRAY(&f->scratch, place, f->op_count + 1);
   int32_t at = 0;
-  for (vt_op *op = func->first; op; op = op->next) {
-    place *p = VT_NEW(&f->scratch, place);
+  for (uint32_t i = 0; i < func->param_count; i++) learn(f, func->params[i]);
+  for (vt_op *op = func->first; op; op = op->next, p++) {
     p->groups = p->few;
     p->order = at;
     p->held = -1;
+    p->traits = traits_of(op);
     f->ops[at++] = op;
     op->note = p;
+    for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
     if (hands_on(op)) continue;
     p->unread = unread_by(f, op);
     for (uint32_t i = 0; i < op->operand_count; i++) {
-      const vt_value *from = vt_kernel_source(op->operands[i]);
+      known *from = known_of(f, source(f, op, i));
       if (p->unread && p->unread[i]) continue;
-      if (f->uses[from->id] && f->uses[from->id]->op == op) continue;
-      use *u = VT_NEW(&f->scratch, use);
-      *u = (use){op, f->uses[from->id]};
-      f->uses[from->id] = u;
+      if (from->uses && from->uses->op == op) continue;
+      if (next == end) {
+        next = vt_arena_push_raw(&f->scratch, sizeof(use) * MOST_USES);
+        end = next + MOST_USES;
+      }
+      *next = (use){op, from->uses};
+      from->uses = next++;
     }
   }
   for (uint32_t i = 0; i < func->return_count; i++)
-    f->returned[vt_kernel_source(func->returns[i])->id] = true;
+    known_of(f, known_of(f, func->returns[i])->source)->returned = true;
 }
 
 // errors: false, some kernels wait for each other
 static bool make(const vt_device_model *model, vt_func *func, vt_arena *arena, bool careful,
                  vt_kernel_list *list) {
   fusing f = {.model = model, .arena = arena, .func = func, .careful = careful};
+  f.scratch.brief = true;
   *list = (vt_kernel_list){.func = func};
   prepare(&f);
   for (int32_t i = f.op_count; i-- > 0;)
