@@ -173,12 +173,22 @@ def tokens(x, vocabulary, *weights):
     return x @ vocabulary.T
 
 
+def attention(queries, keys, values):
+    """Of the next token of a few texts: queries [text, head, of its group, width], keys and values [text, position, head, width]."""
+    scores = jnp.einsum("bhgd,bshd->bhgs", queries, keys)
+    return jnp.einsum("bhgs,bshd->bhgd", jax.nn.softmax(scores), values)
+
+
 def decoding():
     shapes = [(50257, 768)] + 4 * [(768, 2304), (768, 768), (768, 3072), (3072, 768)]
     weights = lambda dtype: [(0.02 * floats(*shape)).astype(dtype) for shape in shapes]
     rows = lambda count, dtype: (tokens, lambda: (floats(count, 768).astype(dtype), *weights(dtype)))
-    return {f"tokens{count}_{name}": rows(count, dtype)
-            for count in (1, 8) for name, dtype in (("f32", np.float32), ("bf16", jnp.bfloat16))}
+    heads = lambda of, group, width, dtype: (attention, lambda: tuple(
+        floats(*shape).astype(dtype) for shape in ((8, of, group, width), *2 * [(8, 512, of, width)])))
+    types = (("f32", np.float32), ("bf16", jnp.bfloat16))
+    return ({f"tokens{count}_{name}": rows(count, dtype) for count in (1, 8) for name, dtype in types}
+            | {f"heads_{name}": heads(12, 1, 64, dtype) for name, dtype in types}
+            | {f"grouped_{name}": heads(8, 4, 128, dtype) for name, dtype in types})
 
 
 def imaging():

@@ -115,14 +115,38 @@ static void finish_sums(const run *r, int64_t index) {
     }
 }
 
+VT_ANY_CPU static void widen(const uint16_t *from, int64_t count, float *to) {
+  for (int64_t i = 0; i < count; i++) to[i] = vt_f32_from_bf16(from[i]);
+}
+
+// To where vt_dealt says.
+VT_ANY_CPU static void widen_dealt(const uint16_t *from, int64_t count, float *to) {
+  enum { HALF = VT_PRODUCT_LANES };
+  int64_t i = 0;
+  for (; i + 2 * HALF <= count; i += 2 * HALF)
+    for (int64_t l = 0; l < HALF; l++) {
+      to[i + l] = vt_f32_from_bf16(from[i + 2 * l]);
+      to[i + HALF + l] = vt_f32_from_bf16(from[i + 2 * l + 1]);
+    }
+  for (; i < count; i++) to[i] = vt_f32_from_bf16(from[i]);
+}
+
+VT_ANY_CPU static void narrow(const float *from, int64_t count, uint16_t *to) {
+  for (int64_t i = 0; i < count; i++) to[i] = vt_bf16_from_f32(from[i]);
+}
+
 // One vector's numbers side by side in f32, in the order that the matrix asks for.
 static void copy_vector(const gemv *g, const char *x, int64_t at, float *to) {
   bool deals = g->along_k && g->matrix == VT_BF16;
-  const float *wide = (const float *)(const void *)x + at;
-  const uint16_t *narrow = (const uint16_t *)(const void *)x + at;
+  const float *whole = (const float *)(const void *)x + at;
+  const uint16_t *half = (const uint16_t *)(const void *)x + at;
+  if (g->vector == VT_BF16 && g->stride == 1) {
+    (deals ? widen_dealt : widen)(half, g->k, to);
+    return;
+  }
   for (int64_t i = 0; i < g->k; i++)
     to[deals ? vt_dealt(i, g->k) : i] =
-        g->vector == VT_F32 ? wide[i * g->stride] : vt_f32_from_bf16(narrow[i * g->stride]);
+        g->vector == VT_F32 ? whole[i * g->stride] : vt_f32_from_bf16(half[i * g->stride]);
 }
 
 static const float *copy_vectors(const gemv *g, const char *x, float *copy) {
@@ -159,10 +183,7 @@ static vt_status run_gemv(const vt_step *step, vt_exec *exec, vt_frame *const *f
 #pragma omp parallel for schedule(dynamic) if (g->sums_shared)
     for (int64_t o = 0; o < sums_count; o++) finish_sums(&r, o);
     if (step->input_count == 3) add_up(out, (const void *)slots[step->input_slots[2]], g->n);
-    if (g->out != VT_BF16) continue;
-    int64_t elements = vt_type_elements(step->outputs[0]->type);
-    for (int64_t i = 0; i < elements; i++)
-      ((uint16_t *)(void *)result)[i] = vt_bf16_from_f32(out[i]);
+    if (g->out == VT_BF16) narrow(out, vt_type_elements(step->outputs[0]->type), (void *)result);
   }
   return VT_OK;
 }
@@ -249,7 +270,7 @@ static void split_rows(gemv *g) {
   if (g->parts > most) g->parts = most;
   if (g->parts < 1) g->parts = 1;
   g->shared = bytes * g->rows * g->outer_count >= MIN_SHARED_BYTES;
-  g->sums_shared = g->parts * sums_of(g) * g->outer_count >= MIN_SHARED_SUMS;
+  g->sums_shared = g->outer_count > 1 && g->parts * sums_of(g) * g->outer_count >= MIN_SHARED_SUMS;
 }
 
 static bool make_gemv(vt_arena *arena, const vt_contraction *c, gemv *g) {

@@ -78,91 +78,138 @@ static inline void fetch_ahead(const void *from) {
   __builtin_prefetch((const char *)from + AHEAD);
 }
 
-// The sums of a row's lanes, and of what is left of it.
-static inline float finish_dot(const lanes *sums, float rest) {
-  for (int l = 0; l < VT_PRODUCT_LANES; l++) rest += sums[l / LANES][l % LANES];
-  return rest;
+// Vectors that a row is multiplied with at once: their sums with TOGETHER rows stay in registers.
+enum { VECTORS = LANES == 16 ? 4 : 1 };
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float four __attribute__((vector_size(16)));
+typedef float eight __attribute__((vector_size(32)));
+
+// Lane i of 4 is the sum of all lanes whose number is i more than a multiple of 4.
+INLINE four fold(const lanes *sums) {
+#if defined(__AVX512F__)
+  eight half = __builtin_shufflevector(sums[0], sums[0], 0, 1, 2, 3, 4, 5, 6, 7) +
+               __builtin_shufflevector(sums[0], sums[0], 8, 9, 10, 11, 12, 13, 14, 15);
+#elif defined(__AVX__)
+  eight half = sums[0] + sums[1];
+#endif
+#if defined(__AVX__)
+  return __builtin_shufflevector(half, half, 0, 1, 2, 3) +
+         __builtin_shufflevector(half, half, 4, 5, 6, 7);
+#else
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+#endif
 }
 
-// One dot with each of TOGETHER rows.
-static inline __attribute__((always_inline)) void dots_f32(const float *x, const float *const *from,
-                                                           int64_t k, bool fetch, float *out) {
-  lanes sums[TOGETHER][SPLIT] = {{{0}}};
-  float rest[TOGETHER] = {0};
+// Of each of TOGETHER rows the sum of its lanes.
+INLINE void finish_dots(lanes (*sums)[SPLIT], float *out) {
+  four a = fold(sums[0]), b = fold(sums[1]), c = fold(sums[2]), d = fold(sums[3]);
+  four first =
+      __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  four last = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  four total = __builtin_shufflevector(first, last, 0, 1, 4, 5) +
+               __builtin_shufflevector(first, last, 2, 3, 6, 7);
+  memcpy(out, &total, sizeof total);
+}
+
+// The dots of `vectors` vectors, a constant, with each of TOGETHER rows.
+INLINE void dots_f32(int vectors, const float *x, int64_t x_vector, const float *const *from,
+                     int64_t k, bool fetch, float (*out)[TOGETHER]) {
+  lanes sums[VECTORS][TOGETHER][SPLIT] = {{{{0}}}};
   int64_t i = 0;
   for (; i + VT_PRODUCT_LANES <= k; i += VT_PRODUCT_LANES) {
     for (int t = 0; fetch && t < TOGETHER; t++) fetch_ahead(from[t] + i);
     UNROLLED for (int p = 0; p < SPLIT; p++) {
-      lanes value = load(x + i + p * LANES);
-      UNROLLED for (int t = 0; t < TOGETHER; t++) sums[t][p] +=
-          load(from[t] + i + p * LANES) * value;
+      lanes row[TOGETHER];
+      UNROLLED for (int t = 0; t < TOGETHER; t++) row[t] = load(from[t] + i + p * LANES);
+      UNROLLED for (int v = 0; v < vectors; v++) {
+        lanes value = load(x + v * x_vector + i + p * LANES);
+        UNROLLED for (int t = 0; t < TOGETHER; t++) sums[v][t][p] += row[t] * value;
+      }
     }
   }
+  UNROLLED for (int v = 0; v < vectors; v++) finish_dots(sums[v], out[v]);
   for (; i < k; i++)
-    for (int t = 0; t < TOGETHER; t++) rest[t] += from[t][i] * x[i];
-  UNROLLED for (int t = 0; t < TOGETHER; t++) out[t] = finish_dot(sums[t], rest[t]);
+    for (int v = 0; v < vectors; v++)
+      for (int t = 0; t < TOGETHER; t++) out[v][t] += from[t][i] * x[v * x_vector + i];
 }
 
-static inline __attribute__((always_inline)) void
-dots_bf16(const float *x, const uint16_t *const *from, int64_t k, bool fetch, float *out) {
-  lanes sums[TOGETHER][SPLIT] = {{{0}}};
-  float rest[TOGETHER] = {0};
+INLINE void dots_bf16(int vectors, const float *x, int64_t x_vector, const uint16_t *const *from,
+                      int64_t k, bool fetch, float (*out)[TOGETHER]) {
+  lanes sums[VECTORS][TOGETHER][SPLIT] = {{{{0}}}};
   int64_t i = 0;
   for (; i + 2 * VT_PRODUCT_LANES <= k; i += 2 * VT_PRODUCT_LANES) {
     for (int t = 0; fetch && t < TOGETHER; t++) fetch_ahead(from[t] + i);
     UNROLLED for (int p = 0; p < SPLIT; p++) {
-      lanes even = load(x + i + p * LANES), odd = load(x + i + VT_PRODUCT_LANES + p * LANES);
-      UNROLLED for (int t = 0; t < TOGETHER; t++) {
-        words pairs = load_pairs(from[t] + i + 2 * p * LANES);
-        sums[t][p] += even_of(pairs) * even;
-        sums[t][p] += odd_of(pairs) * odd;
+      words pairs[TOGETHER];
+      UNROLLED for (int t = 0; t < TOGETHER; t++) pairs[t] =
+          load_pairs(from[t] + i + 2 * p * LANES);
+      UNROLLED for (int v = 0; v < vectors; v++) {
+        const float *at = x + v * x_vector + i + p * LANES;
+        lanes even = load(at), odd = load(at + VT_PRODUCT_LANES);
+        UNROLLED for (int t = 0; t < TOGETHER; t++) {
+          sums[v][t][p] += even_of(pairs[t]) * even;
+          sums[v][t][p] += odd_of(pairs[t]) * odd;
+        }
       }
     }
   }
+  UNROLLED for (int v = 0; v < vectors; v++) finish_dots(sums[v], out[v]);
   for (; i < k; i++)
-    for (int t = 0; t < TOGETHER; t++) rest[t] += vt_f32_from_bf16(from[t][i]) * x[i];
-  UNROLLED for (int t = 0; t < TOGETHER; t++) out[t] = finish_dot(sums[t], rest[t]);
+    for (int v = 0; v < vectors; v++)
+      for (int t = 0; t < TOGETHER; t++)
+        out[v][t] += vt_f32_from_bf16(from[t][i]) * x[v * x_vector + i];
 }
 
-// sums[i] += x[0] * from[0][i] + x[1] * from[1][i] + ... for `rows` rows, a constant.
-static inline __attribute__((always_inline)) void
-add_f32(int rows, const float *x, const float *const *from, int64_t n, bool fetch, float *sums) {
+// For each of `vectors` vectors sums[i] += x[0] * from[0][i] + x[1] * from[1][i] + ... for `rows`
+// rows; both are constants. Sums of the next vector begin n later.
+INLINE void add_f32(int vectors, int rows, float (*x)[TOGETHER], const float *const *from,
+                    int64_t n, bool fetch, float *sums) {
   int64_t i = 0;
   for (; i + VT_PRODUCT_LANES <= n; i += VT_PRODUCT_LANES) {
     for (int t = 0; fetch && t < rows; t++) fetch_ahead(from[t] + i);
     UNROLLED for (int p = 0; p < SPLIT; p++) {
-      lanes sum = load(sums + i + p * LANES);
-      UNROLLED for (int t = 0; t < rows; t++) sum += x[t] * load(from[t] + i + p * LANES);
-      store(sums + i + p * LANES, sum);
+      lanes row[TOGETHER];
+      UNROLLED for (int t = 0; t < rows; t++) row[t] = load(from[t] + i + p * LANES);
+      UNROLLED for (int v = 0; v < vectors; v++) {
+        float *to = sums + v * n + i + p * LANES;
+        lanes sum = load(to);
+        UNROLLED for (int t = 0; t < rows; t++) sum += x[v][t] * row[t];
+        store(to, sum);
+      }
     }
   }
   for (; i < n; i++)
-    for (int t = 0; t < rows; t++) sums[i] += x[t] * from[t][i];
+    for (int v = 0; v < vectors; v++)
+      for (int t = 0; t < rows; t++) sums[v * n + i] += x[v][t] * from[t][i];
 }
 
-static inline __attribute__((always_inline)) void add_bf16(int rows, const float *x,
-                                                           const uint16_t *const *from, int64_t n,
-                                                           bool fetch, float *sums) {
+INLINE void add_bf16(int vectors, int rows, float (*x)[TOGETHER], const uint16_t *const *from,
+                     int64_t n, bool fetch, float *sums) {
   int64_t i = 0;
   for (; i + 2 * VT_PRODUCT_LANES <= n; i += 2 * VT_PRODUCT_LANES) {
     for (int t = 0; fetch && t < rows; t++) fetch_ahead(from[t] + i);
     UNROLLED for (int p = 0; p < SPLIT; p++) {
-      float *evens = sums + i + p * LANES, *odds = evens + VT_PRODUCT_LANES;
-      lanes even = load(evens), odd = load(odds);
-      UNROLLED for (int t = 0; t < rows; t++) {
-        words pairs = load_pairs(from[t] + i + 2 * p * LANES);
-        even += x[t] * even_of(pairs);
-        odd += x[t] * odd_of(pairs);
+      words pairs[TOGETHER];
+      UNROLLED for (int t = 0; t < rows; t++) pairs[t] = load_pairs(from[t] + i + 2 * p * LANES);
+      UNROLLED for (int v = 0; v < vectors; v++) {
+        float *evens = sums + v * n + i + p * LANES, *odds = evens + VT_PRODUCT_LANES;
+        lanes even = load(evens), odd = load(odds);
+        UNROLLED for (int t = 0; t < rows; t++) {
+          even += x[v][t] * even_of(pairs[t]);
+          odd += x[v][t] * odd_of(pairs[t]);
+        }
+        store(evens, even);
+        store(odds, odd);
       }
-      store(evens, even);
-      store(odds, odd);
     }
   }
   for (; i < n; i++)
-    for (int t = 0; t < rows; t++) sums[i] += x[t] * vt_f32_from_bf16(from[t][i]);
+    for (int v = 0; v < vectors; v++)
+      for (int t = 0; t < rows; t++) sums[v * n + i] += x[v][t] * vt_f32_from_bf16(from[t][i]);
 }
 
-// The first vector of a matrix brings its rows into cache, and those ahead of them.
+// The first vectors of a matrix bring its rows into cache, and those ahead of them.
 #define DEFINE_FEW(type, name)                                                                     \
   static void few_dots_##name(const vt_few *few, const float *x, const type *matrix, float *out,   \
                               int64_t rows) {                                                      \
@@ -173,14 +220,17 @@ static inline __attribute__((always_inline)) void add_bf16(int rows, const float
         const type *from[TOGETHER];                                                                \
         for (int t = 0; t < TOGETHER; t++)                                                         \
           from[t] = STREAM(matrix + item->matrix, t < together ? t : 0);                           \
-        for (int64_t v = 0; v < few->vectors; v++) {                                               \
+        for (int64_t v = 0, count; v < few->vectors; v += count) {                                 \
           const float *at = x + item->x + v * few->x_vector;                                       \
-          float *to = out + item->out + v * few->out_vector, dots[TOGETHER];                       \
-          if (v == 0)                                                                              \
-            dots_##name(at, from, few->length, true, dots);                                        \
+          float *to = out + item->out + v * few->out_vector, dots[VECTORS][TOGETHER];              \
+          count = few->vectors - v < VECTORS ? 1 : VECTORS;                                        \
+          if (count == VECTORS)                                                                    \
+            dots_##name(VECTORS, at, few->x_vector, from, few->length, v == 0, dots);              \
           else                                                                                     \
-            dots_##name(at, from, few->length, false, dots);                                       \
-          for (int t = 0; t < together; t++) to[(r + t * quarter) * few->out_step] = dots[t];      \
+            dots_##name(1, at, 0, from, few->length, v == 0, dots);                                \
+          for (int64_t c = 0; c < count; c++)                                                      \
+            for (int t = 0; t < together; t++)                                                     \
+              to[c * few->out_vector + (r + t * quarter) * few->out_step] = dots[c][t];            \
         }                                                                                          \
       }                                                                                            \
     }                                                                                              \
@@ -191,22 +241,23 @@ static inline __attribute__((always_inline)) void add_bf16(int rows, const float
     memset(sums, 0, sizeof *sums *(size_t)(few->item_count * few->vectors * n));                   \
     for (int64_t r = 0; r < rows; r = r + 1 == quarter ? quarter * TOGETHER : r + 1) {             \
       float *to = sums;                                                                            \
+      int together = r < quarter ? TOGETHER : 1;                                                   \
       for (const vt_few_item *item = few->items; item < few->items + few->item_count; item++) {    \
         const type *from[TOGETHER];                                                                \
         for (int t = 0; t < TOGETHER; t++)                                                         \
-          from[t] = STREAM(matrix + item->matrix, r < quarter ? t : 0);                            \
-        for (int64_t v = 0; v < few->vectors; v++, to += n) {                                      \
+          from[t] = STREAM(matrix + item->matrix, t < together ? t : 0);                           \
+        for (int64_t v = 0, count; v < few->vectors; v += count, to += count * n) {                \
           const float *at = x + item->x + v * few->x_vector + r;                                   \
-          if (r >= quarter) {                                                                      \
-            add_##name(1, at, from, n, false, to);                                                 \
-            continue;                                                                              \
-          }                                                                                        \
-          float terms[TOGETHER];                                                                   \
-          for (int t = 0; t < TOGETHER; t++) terms[t] = at[t * quarter];                           \
-          if (v == 0)                                                                              \
-            add_##name(TOGETHER, terms, from, n, true, to);                                        \
+          float terms[VECTORS][TOGETHER];                                                          \
+          count = together == 1 || few->vectors - v < VECTORS ? 1 : VECTORS;                       \
+          for (int64_t c = 0; c < count; c++)                                                      \
+            for (int t = 0; t < together; t++) terms[c][t] = at[c * few->x_vector + t * quarter];  \
+          if (together == 1)                                                                       \
+            add_##name(1, 1, terms, from, n, false, to);                                           \
+          else if (count == VECTORS)                                                               \
+            add_##name(VECTORS, TOGETHER, terms, from, n, v == 0, to);                             \
           else                                                                                     \
-            add_##name(TOGETHER, terms, from, n, false, to);                                       \
+            add_##name(1, TOGETHER, terms, from, n, v == 0, to);                                   \
         }                                                                                          \
       }                                                                                            \
     }                                                                                              \
