@@ -549,8 +549,12 @@ bool vt_step_contraction(vt_plan *plan, vt_step *step, const vt_contraction *c) 
   if (products_of(c) <= (plan->program->options.compile_all ? 0 : SMALL_DOT)) return false;
   bool round = vt_rounds_operands(plan, op);
   if (!round && step_gemv(plan, step, c)) return true;
-  vt_contraction order = collapsed(c, true);
-  if (!round && vt_step_strip_matmul(plan, step, &order)) return true;
+  vt_contraction order = *c;
+  bool swapped = false;
+  if (!round && orient(&order, &swapped)) {
+    order = collapsed(&order, true);
+    if (vt_step_strip_matmul(plan, step, &order, swapped)) return true;
+  }
   dot_body *body = VT_NEW(&plan->program->arena, dot_body);
   vt_dtype out = step->outputs[0]->type.dtype;
   order = *c;

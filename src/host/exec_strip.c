@@ -19,46 +19,94 @@ static const int64_t MAX_SUMS = 4 << 20;
 // Rows from which each thread has enough strips of whole rows.
 enum { WHOLE_ROWS = 256 };
 
+// What a plain product writes: of an item and row, the columns are dense.
+typedef struct strip_target {
+  vt_dtype dtype;
+  int64_t row, batch[VT_STRIP_BATCH]; // elements from one to the next
+  const float *bias;
+  char *data;
+} strip_target;
+
 typedef struct strip_body {
   vt_strip strip;
-  bool laid; // the right side is laid out once
+  uint32_t sides[2]; // inputs: left, right
+  bool laid;         // the right side is laid out once
   int64_t laid_offset, scratch_offset;
   // What comes after: a group's code, or a bias and rounding.
   const vt_kernel *const *kernel;
   uint32_t port;   // of the group's inputs, that the sums are
   void **pointers; // the group's inputs and outputs, filled in per execution
   bool *stays;     // [input] may not be written to
-  const float *bias;
-  vt_dtype out;
-  char *result;
+  bool has_second; // the group's result is the left side of a product with the last input
+  vt_strip second;
+  strip_target target; // of the product without a group, or of the second
 } strip_body;
 
 static void finish_kernel(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
-                          int64_t columns) {
+                          int64_t columns, void *middle) {
   const strip_body *body = user;
   int64_t n = body->strip.n;
-  vt_kernel_run_rows(*body->kernel, body->pointers, body->port, sums - row * n, n, row, row + rows,
-                     column, column + columns);
+  vt_rows part = {.port = body->port,
+                  .instead = sums - row * n,
+                  .output = middle ? (uint16_t *)middle - row * n : NULL,
+                  .columns = n,
+                  .row_lo = row,
+                  .row_hi = row + rows,
+                  .column_lo = column,
+                  .column_hi = column + columns};
+  vt_kernel_run_rows(*body->kernel, body->pointers, &part);
 }
 
-AMX static void finish_plain(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
-                             int64_t columns) {
-  const strip_body *body = user;
+static int64_t place_of(const vt_strip *strip, const strip_target *target, int64_t row) {
+  int64_t item = row / strip->m, at = row % strip->m * target->row;
+  for (int32_t d = strip->batch_rank; d-- > 0; item /= strip->batch_sizes[d])
+    at += item % strip->batch_sizes[d] * target->batch[d];
+  return at;
+}
+
+AMX static void write_rows(const vt_strip *strip, const strip_target *target, const float *sums,
+                           int64_t row, int64_t rows, int64_t column, int64_t columns) {
   for (int64_t i = 0; i < rows; i++) {
-    const float *from = sums + i * body->strip.sums_row + column;
-    int64_t at = (row + i) * body->strip.n + column;
+    const float *from = sums + i * strip->sums_row + column;
+    int64_t at = place_of(strip, target, row + i) + column;
     for (int64_t j = 0; j < columns; j += T) {
       __mmask16 mask = first16(columns - j);
       __m512 value = _mm512_maskz_loadu_ps(mask, from + j);
-      if (body->bias)
-        value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, body->bias + column + j));
-      if (body->out == VT_F32)
-        _mm512_mask_storeu_ps((float *)(void *)body->result + at + j, mask, value);
+      if (target->bias)
+        value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, target->bias + column + j));
+      if (target->dtype == VT_F32)
+        _mm512_mask_storeu_ps((float *)(void *)target->data + at + j, mask, value);
       else
-        _mm256_mask_storeu_epi16((uint16_t *)(void *)body->result + at + j, mask,
+        _mm256_mask_storeu_epi16((uint16_t *)(void *)target->data + at + j, mask,
                                  _mm512_cvtepi32_epi16(to_bf16(value)));
     }
   }
+}
+
+static void finish_plain(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns, void *middle) {
+  (void)middle;
+  const strip_body *body = user;
+  write_rows(&body->strip, &body->target, sums, row, rows, column, columns);
+}
+
+static void finish_second(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
+                          int64_t columns, void *middle) {
+  (void)middle;
+  const strip_body *body = user;
+  write_rows(&body->second, &body->target, sums, row, rows, column, columns);
+}
+
+// The group's inputs lie behind the two sides, but for the sums; what it gives to a second product
+// has no memory.
+static void bind_kernel(const vt_step *step, strip_body *body, char *const *slots) {
+  uint32_t at = 0, end = step->input_count - body->has_second;
+  for (uint32_t input = 2; input < end; at++)
+    if (at != body->port) body->pointers[at] = slots[step->input_slots[input++]];
+  if (at == body->port) at++;
+  if (body->has_second) return;
+  for (uint32_t i = 0; i < step->output_count; i++)
+    body->pointers[at + i] = slots[step->output_slots[i]];
 }
 
 static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
@@ -67,26 +115,28 @@ static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *
   strip_body *body = step->body;
   for (uint32_t f = 0; f < count; f++) {
     char **slots = frames[f]->slots, *scratch = slots[step->scratch_slot];
-    const char *lhs = slots[step->input_slots[0]], *rhs = slots[step->input_slots[1]];
-    char *laid = NULL;
+    vt_strip_run run = {.strip = &body->strip,
+                        .lhs = slots[step->input_slots[body->sides[0]]],
+                        .rhs = slots[step->input_slots[body->sides[1]]],
+                        .finish = body->kernel ? finish_kernel : finish_plain,
+                        .user = body,
+                        .scratch = scratch + body->scratch_offset};
     if (body->laid) {
-      laid = step->kept && step->kept->memory ? step->kept->memory : scratch + body->laid_offset;
-      if (!step->kept || !step->kept->ready) vt_strip_lay(&body->strip, rhs, laid);
+      bool kept = step->kept && step->kept->memory;
+      char *laid = kept ? step->kept->memory : scratch + body->laid_offset;
+      if (!step->kept || !step->kept->ready) vt_strip_lay(&body->strip, run.rhs, laid);
+      run.laid = laid;
     }
-    if (body->kernel) {
-      uint32_t at = 0, input = 2;
-      for (; input < step->input_count; at++)
-        if (at != body->port) body->pointers[at] = slots[step->input_slots[input++]];
-      if (at == body->port) at++;
-      for (uint32_t i = 0; i < step->output_count; i++)
-        body->pointers[at + i] = slots[step->output_slots[i]];
-    } else {
-      body->bias =
-          step->input_count == 3 ? (const float *)(void *)slots[step->input_slots[2]] : NULL;
-      body->result = slots[step->output_slots[0]];
+    if (body->kernel) bind_kernel(step, body, slots);
+    if (body->has_second) {
+      run.second = &body->second;
+      run.second_rhs = slots[step->input_slots[step->input_count - 1]];
+      run.second_finish = finish_second;
     }
-    vt_strip_run(&body->strip, lhs, rhs, laid, scratch + body->scratch_offset,
-                 body->kernel ? finish_kernel : finish_plain, body);
+    bool biased = !body->kernel && step->input_count == 3;
+    body->target.bias = biased ? (const float *)(void *)slots[step->input_slots[2]] : NULL;
+    body->target.data = slots[step->output_slots[0]];
+    vt_strip_multiply(&run);
   }
   return VT_OK;
 }
@@ -95,22 +145,32 @@ static void reserve(vt_step *step, strip_body *body) {
   step->scratch_bytes = step->weights_bytes = 0;
   if (body->laid) {
     body->laid_offset = vt_step_reserve(step, body->strip.rhs_bytes);
-    step->weights_input = 1;
+    step->weights_input = (int32_t)body->sides[1];
     step->weights_bytes = body->strip.rhs_bytes;
   }
   body->scratch_offset = vt_step_reserve(step, body->strip.scratch_bytes);
 }
 
-bool vt_step_strip(vt_plan *plan, vt_step *step, const vt_strip *given) {
+static bool is_dense(const vt_strip *strip, const strip_target *target) {
+  int64_t dense = strip->m * strip->n;
+  for (int32_t d = strip->batch_rank; d-- > 0; dense *= strip->batch_sizes[d])
+    if (target->batch[d] != dense) return false;
+  return target->row == strip->n;
+}
+
+static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool swapped,
+                      const strip_target *target) {
   vt_dtype out = step->outputs[0]->type.dtype;
   vt_strip strip = *given;
   if (step->inputs[0]->type.dtype != VT_BF16 || step->inputs[1]->type.dtype != VT_BF16 ||
-      (out != VT_F32 && out != VT_BF16))
+      (out != VT_F32 && out != VT_BF16) || (swapped && step->input_count > 2))
     return false;
   if (!vt_strip_prepare(&strip) || !(vt_strip_pays(&strip) || plan->program->options.compile_all))
     return false;
   strip_body *body = VT_NEW(&plan->program->arena, strip_body);
-  *body = (strip_body){.strip = strip, .laid = true, .out = out};
+  *body =
+      (strip_body){.strip = strip, .sides = {swapped, !swapped}, .laid = true, .target = *target};
+  body->target.dtype = out;
   for (int32_t d = 0; d < strip.batch_rank; d++) body->laid &= !strip.batch_strides[1][d];
   reserve(step, body);
   step->body = body;
@@ -119,7 +179,15 @@ bool vt_step_strip(vt_plan *plan, vt_step *step, const vt_strip *given) {
   return true;
 }
 
-bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const vt_contraction *c) {
+bool vt_step_strip(vt_plan *plan, vt_step *step, const vt_strip *strip) {
+  strip_target dense = {.row = strip->n};
+  int64_t items = strip->m * strip->n;
+  for (int32_t d = strip->batch_rank; d-- > 0; items *= strip->batch_sizes[d])
+    dense.batch[d] = items;
+  return make_step(plan, step, strip, false, &dense);
+}
+
+bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const vt_contraction *c, bool swapped) {
   if (c->batch.count > VT_STRIP_BATCH || c->m.count != 1 || c->n.count != 1 || c->k.count != 1)
     return false;
   const vt_dim *m = c->m.at, *n = c->n.at, *k = c->k.at;
@@ -130,16 +198,14 @@ bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const vt_contraction *c)
                     .lhs_row = m->lhs,
                     .rhs_row = k->rhs,
                     .rhs_column = n->rhs};
-  if (k->lhs != 1 || n->out != 1 || m->out != n->size) return false;
-  int64_t dense = m->size * n->size;
-  for (int32_t d = c->batch.count; d-- > 0;) {
+  strip_target target = {.row = m->out};
+  if (k->lhs != 1 || n->out != 1) return false;
+  for (int32_t d = 0; d < c->batch.count; d++) {
     const vt_dim *b = &c->batch.at[d];
-    if (b->out != dense) return false;
-    dense *= b->size;
-    strip.batch_sizes[d] = b->size;
+    strip.batch_sizes[d] = b->size, target.batch[d] = b->out;
     strip.batch_strides[0][d] = b->lhs, strip.batch_strides[1][d] = b->rhs;
   }
-  return vt_step_strip(plan, step, &strip);
+  return make_step(plan, step, &strip, swapped, &target);
 }
 
 bool vt_step_is_strip(const vt_step *step) {
@@ -166,11 +232,28 @@ static int32_t only_input(const vt_plan *plan, const vt_step *step, const vt_val
   return found;
 }
 
+// The steps' inputs: both sides, and behind them those of the group but for the sums.
+static vt_value **inputs_of_both(vt_plan *plan, const vt_step *product, const vt_step *reader,
+                                 strip_body *body) {
+  vt_arena *arena = &plan->program->arena;
+  uint32_t inputs = reader->input_count + 1;
+  vt_value **values = VT_NEW_ARRAY(arena, vt_value *, inputs + 1); // one more for a second product
+  memcpy(values, product->inputs, sizeof *values * 2);
+  for (uint32_t i = 0, at = 2; i < reader->input_count; i++)
+    if (i != body->port) values[at++] = reader->inputs[i];
+  body->stays = VT_NEW_ARRAY(arena, bool, inputs);
+  for (uint32_t i = 2; i < inputs; i++)
+    for (uint32_t side = 0; side < 2; side++)
+      body->stays[i] |= plan->roots[values[i]->id] == plan->roots[values[side]->id];
+  return values;
+}
+
 // Makes `reader` the step of both; false when its code does not work row by row.
 static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_t port) {
   vt_arena *arena = &plan->program->arena;
   strip_body *body = VT_NEW(arena, strip_body);
   *body = *(const strip_body *)product->body;
+  body->port = port;
   vt_strip *strip = &body->strip;
   const vt_group *group = vt_step_group(reader);
   int64_t rows = strip->items * strip->m;
@@ -178,29 +261,51 @@ static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_
   if (strip->whole_rows && rows < WHOLE_ROWS * (int64_t)strip->threads) return false;
   strip->spread = true;
   if (!vt_strip_prepare(strip) || strip->sums_bytes > MAX_SUMS) return false;
-  uint32_t inputs = reader->input_count + 1;
-  vt_value **values = VT_NEW_ARRAY(arena, vt_value *, inputs);
-  memcpy(values, product->inputs, sizeof *values * 2);
-  for (uint32_t i = 0, at = 2; i < reader->input_count; i++)
-    if (i != port) values[at++] = reader->inputs[i];
-  body->stays = VT_NEW_ARRAY(arena, bool, inputs);
-  for (uint32_t i = 2; i < inputs; i++)
-    for (uint32_t side = 0; side < 2; side++)
-      body->stays[i] |= plan->roots[values[i]->id] == plan->roots[values[side]->id];
   body->kernel = vt_step_kernel_of(reader);
-  body->port = port;
   body->pointers = VT_NEW_ARRAY(arena, void *, reader->input_count + reader->output_count);
   vt_step both = {.op = reader->op, .run = run_strip, .runner = "strip", .body = body};
-  vt_step_set_values(plan, &both, inputs, values, reader->output_count, reader->outputs);
+  vt_step_set_values(plan, &both, reader->input_count + 1,
+                     inputs_of_both(plan, product, reader, body), reader->output_count,
+                     reader->outputs);
   both.in_place_ok = strip_in_place_ok;
   reserve(&both, body);
   *reader = both;
   return true;
 }
 
-static bool joins_later(const vt_step *step) {
+// Makes `reader`, a product of what `first` gives, the step of both.
+static bool join_second(vt_plan *plan, const vt_step *first, vt_step *reader, uint32_t input) {
+  const strip_body *then = reader->body;
+  if (reader->run != run_strip || then->kernel || reader->input_count != 2 ||
+      then->sides[0] != input || first->outputs[0]->type.dtype != VT_BF16)
+    return false;
+  strip_body *body = VT_NEW(&plan->program->arena, strip_body);
+  *body = *(const strip_body *)first->body;
+  body->second = then->strip;
+  int64_t dense = then->strip.m * then->strip.k; // the items in the order of the first's
+  for (int32_t d = then->strip.batch_rank; d-- > 0; dense *= then->strip.batch_sizes[d])
+    if (then->strip.batch_strides[0][d] != dense) return false;
+  if (!vt_strip_prepare_second(&body->strip, &body->second)) return false;
+  body->has_second = true;
+  body->target = then->target;
+  vt_value **values = first->inputs; // with room for one more
+  values[first->input_count] = reader->inputs[then->sides[1]];
+  vt_step both = {.op = reader->op, .run = run_strip, .runner = "strip", .body = body};
+  vt_step_set_values(plan, &both, first->input_count + 1, values, 1, reader->outputs);
+  reserve(&both, body);
+  *reader = both;
+  return true;
+}
+
+// Joins a step with its reader, where it has but one.
+static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader) {
+  if (step->run != run_strip || step->output_count != 1) return false;
   const strip_body *body = step->body;
-  return step->run == run_strip && !body->kernel && step->input_count == 2 && body->out == VT_F32;
+  int32_t input = only_input(plan, reader, step->outputs[0]);
+  if (input < 0 || body->has_second) return false;
+  if (body->kernel) return join_second(plan, step, reader, (uint32_t)input);
+  return vt_step_group(reader) && step->input_count == 2 && body->target.dtype == VT_F32 &&
+         is_dense(&body->strip, &body->target) && join(plan, step, reader, (uint32_t)input);
 }
 
 void vt_plan_strips(vt_plan *plan) {
@@ -217,13 +322,9 @@ void vt_plan_strips(vt_plan *plan) {
   uint32_t kept = 0;
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
-    bool joined = false;
-    if (joins_later(step) && readers[step->outputs[0]->id] == 1) {
-      vt_step *reader = last[step->outputs[0]->id];
-      int32_t port =
-          reader && vt_step_group(reader) ? only_input(plan, reader, step->outputs[0]) : -1;
-      joined = port >= 0 && join(plan, step, reader, (uint32_t)port);
-    }
+    bool once = step->output_count == 1 && readers[step->outputs[0]->id] == 1;
+    vt_step *reader = once ? last[step->outputs[0]->id] : NULL;
+    bool joined = reader && join_any(plan, step, reader);
     // `last` points behind what has been moved.
     if (!joined) plan->steps[kept++] = *step;
   }

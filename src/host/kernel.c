@@ -362,18 +362,18 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
   return VT_OK;
 }
 
-void vt_kernel_run_rows(const vt_kernel *k, void *const *pointers, uint32_t port, void *instead,
-                        int64_t columns, int64_t row_lo, int64_t row_hi, int64_t column_lo,
-                        int64_t column_hi) {
+void vt_kernel_run_rows(const vt_kernel *k, void *const *pointers, const vt_rows *r) {
   vt_assert(!k->native && !k->accumulator_count && !k->scattered_bytes);
   void *args[MAX_PORTS];
   memcpy(args, pointers, sizeof *args * (k->input_count + k->output_count));
-  args[port] = instead;
-  if (k->columns == columns)
-    k->code(args, k->dims, row_lo, row_hi, column_lo, column_hi, NULL);
-  else if (column_hi - column_lo == columns)
-    k->code(args, k->dims, 0, 1, row_lo * columns, row_hi * columns, NULL);
+  args[r->port] = r->instead;
+  if (r->output) args[k->input_count] = r->output;
+  int64_t n = r->columns;
+  if (k->columns == n)
+    k->code(args, k->dims, r->row_lo, r->row_hi, r->column_lo, r->column_hi, NULL);
+  else if (r->column_hi - r->column_lo == n)
+    k->code(args, k->dims, 0, 1, r->row_lo * n, r->row_hi * n, NULL);
   else
-    for (int64_t row = row_lo; row < row_hi; row++)
-      k->code(args, k->dims, 0, 1, row * columns + column_lo, row * columns + column_hi, NULL);
+    for (int64_t row = r->row_lo; row < r->row_hi; row++)
+      k->code(args, k->dims, 0, 1, row * n + r->column_lo, row * n + r->column_hi, NULL);
 }

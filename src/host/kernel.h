@@ -37,11 +37,16 @@ vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *cons
 // of it, or with `*out_whole` only on all of it.
 bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
                          bool *out_whole);
-// Runs such code for some rows and columns on the calling thread, with `instead` as that input, of
-// which only these are read. `columns` is the width of a row.
-void vt_kernel_run_rows(const vt_kernel *kernel, void *const *pointers, uint32_t port,
-                        void *instead, int64_t columns, int64_t row_lo, int64_t row_hi,
-                        int64_t column_lo, int64_t column_hi);
+// Some rows and columns for such code.
+typedef struct vt_rows {
+  uint32_t port;
+  void *instead;   // of that input, of which only these are read
+  void *output;    // instead of the first output, if not NULL
+  int64_t columns; // in a row
+  int64_t row_lo, row_hi, column_lo, column_hi;
+} vt_rows;
+// On the calling thread; `pointers`: inputs, then outputs.
+void vt_kernel_run_rows(const vt_kernel *kernel, void *const *pointers, const vt_rows *rows);
 void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
 // About how long a loop takes that is not shared among threads; -1 for all others.
 int64_t vt_kernel_picoseconds(const vt_kernel *kernel);

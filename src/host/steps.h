@@ -18,9 +18,11 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step);                 // dnnl_
 struct vt_strip;
 struct vt_contraction;
 bool vt_step_strip(vt_plan *plan, vt_step *step, const struct vt_strip *strip);
-bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const struct vt_contraction *contraction);
+// `swapped`: the left side is the second input.
+bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const struct vt_contraction *contraction,
+                          bool swapped);
 bool vt_step_is_strip(const vt_step *step);
-// Joins them with the groups that read their results; between the steps and their memory.
+// Joins them with what reads their results; between the steps and their memory.
 void vt_plan_strips(vt_plan *plan);
 
 // Contractions that absorb the ops after them: which ops, and at which of them the step runs.

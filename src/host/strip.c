@@ -97,6 +97,7 @@ static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
   p->block_m = least(rows, most(1, (p->k > LONG ? STRIP / 2 : STRIP) / each));
   p->block_m = tiles_of(rows, tiles_of(rows, p->block_m)); // equal ones
+  if (p->rows) p->block_m = p->rows;
   if (!p->windowed) p->block_m = tiles_of(p->block_m, T) * T;
   p->block_n = p->n;
   if (p->whole_rows || own_rhs(p)) return;
@@ -109,6 +110,10 @@ static void choose_blocks(vt_strip *p) {
 bool vt_strip_pays(const vt_strip *p) {
   int64_t each = p->m * p->n * p->k;
   return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
+}
+
+static int64_t own_bytes(const vt_strip *p) {
+  return p->lhs_bytes + p->sums_bytes + (own_rhs(p) ? p->rhs_bytes : 0);
 }
 
 bool vt_strip_prepare(vt_strip *p) {
@@ -137,8 +142,21 @@ bool vt_strip_prepare(vt_strip *p) {
   } else {
     p->lhs_bytes = tiles_of(T * p->k * 2, 64) * 64; // the last tile of rows
   }
-  int64_t own = p->lhs_bytes + p->sums_bytes + (own_rhs(p) ? p->rhs_bytes : 0);
-  p->scratch_bytes = shared_bytes + p->threads * own;
+  p->middle_bytes = p->second_bytes = 0;
+  p->scratch_bytes = shared_bytes + p->threads * own_bytes(p);
+  return true;
+}
+
+bool vt_strip_prepare_second(vt_strip *first, vt_strip *second) {
+  second->rows = first->block_m;
+  if (first->windowed || second->windowed || !vt_strip_prepare(second) || !own_rhs(first) ||
+      !own_rhs(second) || first->items != second->items || first->m != second->m ||
+      first->n != second->k || second->lhs_row != second->k)
+    return false;
+  first->middle_bytes = tiles_of(first->block_m * first->n * 2, 64) * 64;
+  first->second_bytes = second->sums_bytes + second->rhs_bytes;
+  first->scratch_bytes =
+      first->threads * (own_bytes(first) + first->middle_bytes + first->second_bytes);
   return true;
 }
 
@@ -379,92 +397,128 @@ AMX static void release_tiles(void) {
 
 // ---- Runs.
 
-typedef struct run {
-  const vt_strip *p;
-  const uint16_t *lhs, *rhs;
-  const char *laid;
-  char *shared, *own;
-  vt_strip_finish *finish;
-  void *user;
-} run;
+// What a thread has: its part of the left side, sums, and where each item has its own, the right side
+// laid out; then the same of a second product.
+typedef struct room {
+  char *lhs;
+  float *sums;
+  char *laid, *middle;
+  float *second_sums;
+  char *second_laid;
+} room;
 
-static void finish_task(const run *r, const task *t, int64_t item, int64_t first, int64_t rows,
-                        int64_t column, int64_t columns) {
-  const vt_strip *p = r->p;
+static room room_of(const vt_strip_run *r, char *shared, int thread) {
+  const vt_strip *p = r->strip;
+  int64_t each = own_bytes(p) + p->middle_bytes + p->second_bytes;
+  room own = {.lhs = shared + thread * each};
+  own.sums = (float *)(void *)(own.lhs + p->lhs_bytes);
+  own.laid = own.lhs + p->lhs_bytes + p->sums_bytes;
+  if (!r->second) return own;
+  own.middle = own.lhs + own_bytes(p);
+  own.second_sums = (float *)(void *)(own.middle + p->middle_bytes);
+  own.second_laid = own.middle + p->middle_bytes + r->second->sums_bytes;
+  return own;
+}
+
+static void finish_task(const vt_strip_run *r, const task *t, int64_t item, int64_t first,
+                        int64_t rows, int64_t column, int64_t columns, void *middle) {
+  const vt_strip *p = r->strip;
   float *sums = p->spread ? t->sums : t->sums - column;
   if (!p->windowed) {
-    r->finish(r->user, sums, item * p->m + first, rows, column, columns);
+    r->finish(r->user, sums, item * p->m + first, rows, column, columns, middle);
     return;
   }
   int64_t width = p->window.output[1], each = rows_of_task(p, 1);
   for (int64_t y = 0; y < rows; y++)
     r->finish(r->user, sums + y * each * p->sums_row,
-              (item * p->window.output[0] + first + y) * width, width, column, columns);
+              (item * p->window.output[0] + first + y) * width, width, column, columns, NULL);
+}
+
+// The rows of a task: of a matrix as they lie, but for a last tile that is not full.
+static void take_rows(const vt_strip *p, const uint16_t *from, int64_t first, int64_t rows,
+                      char *own, task *t) {
+  t->lhs = (const char *)(from + first * p->lhs_row);
+  t->lhs_stride = p->lhs_row * 2;
+  t->rows = rows;
+  int64_t whole = rows / T * T;
+  if (whole == rows) return;
+  memset(own, 0, (size_t)(T * p->k * 2));
+  for (int64_t i = whole; i < rows; i++)
+    memcpy(own + (i - whole) * p->k * 2, t->lhs + i * t->lhs_stride, (size_t)p->k * 2);
+  t->edge = own;
+}
+
+static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, int64_t lines,
+                       const char *shared, char *own, task *t) {
+  int64_t line = p->pitch * p->channels * 2;
+  t->lhs_stride = p->window.stride[1] * p->channels * 2;
+  t->rows = (lines - 1) * (line / t->lhs_stride) + p->window.output[1];
+  t->lhs = shared ? shared + first * line : own;
+  if (shared) return;
+  copy_lines(p, from, first, 0, p->lines, (uint16_t *)(void *)own);
+  clear_end(p, (uint16_t *)(void *)own);
 }
 
 // Rows (lines) [first, first + rows) of an item, and a block of columns.
-static void run_task(const run *r, int64_t item, int64_t first, int64_t rows, int64_t column,
-                     int64_t columns, const char *laid, char *own) {
-  const vt_strip *p = r->p;
-  task t = {.p = p, .rhs = laid, .sums = (float *)(void *)(own + p->lhs_bytes)};
-  const uint16_t *from = r->lhs + offset_of(p, 0, item);
-  if (p->windowed) {
-    int64_t line = p->pitch * p->channels * 2, step = p->window.stride[1] * p->channels * 2;
-    t.lhs = p->shared ? r->shared + item * image_bytes(p) + first * line : own;
-    if (!p->shared) {
-      copy_lines(p, from, first, 0, p->lines, (uint16_t *)(void *)own);
-      clear_end(p, (uint16_t *)(void *)own);
-    }
-    t.lhs_stride = step;
-    t.rows = (rows - 1) * (line / step) + p->window.output[1];
-  } else {
-    t.lhs = (const char *)(from + first * p->lhs_row);
-    t.lhs_stride = p->lhs_row * 2;
-    t.rows = rows;
-    int64_t whole = rows / T * T;
-    if (whole < rows) {
-      memset(own, 0, (size_t)(T * p->k * 2));
-      for (int64_t i = whole; i < rows; i++)
-        memcpy(own + (i - whole) * p->k * 2, t.lhs + i * t.lhs_stride, (size_t)p->k * 2);
-      t.edge = own;
-    }
-  }
+static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
+                     int64_t column, int64_t columns, const room *own) {
+  const vt_strip *p = r->strip;
+  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .sums = own->sums};
+  const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
+  const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
+  if (p->windowed)
+    take_lines(p, from, first, rows, shared, own->lhs, &t);
+  else
+    take_rows(p, from, first, rows, own->lhs, &t);
   multiply_task(&t, column, columns);
-  finish_task(r, &t, item, first, rows, column, columns);
+  finish_task(r, &t, item, first, rows, column, columns, own->middle);
+  if (!r->second) return;
+  const vt_strip *s = r->second;
+  task next = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
+  next.sums = own->second_sums, next.rows = rows;
+  take_tiles(s);
+  multiply_task(&next, 0, s->n);
+  take_tiles(p);
+  r->second_finish(r->user, next.sums, item * s->m + first, rows, 0, s->n, NULL);
 }
 
-static void run_items(const run *r) {
-  const vt_strip *p = r->p;
-  int64_t own_bytes = p->lhs_bytes + p->sums_bytes + p->rhs_bytes, total = rows_of_item(p);
+// Each item with a right side of its own is a task.
+static void run_items(const vt_strip_run *r) {
+  const vt_strip *p = r->strip, *s = r->second;
 #pragma omp parallel num_threads(p->threads)
   {
-    char *own = r->own + omp_get_thread_num() * own_bytes;
-    char *laid = own + p->lhs_bytes + p->sums_bytes;
+    room own = room_of(r, r->scratch, omp_get_thread_num());
     take_tiles(p);
 #pragma omp for schedule(dynamic)
     for (int64_t item = 0; item < p->items; item++) {
-      lay_columns(p, r->rhs + offset_of(p, 1, item), 0, p->n, (uint16_t *)(void *)laid);
-      for (int64_t i = 0; i < total; i += p->block_m)
-        run_task(r, item, i, least(p->block_m, total - i), 0, p->n, laid, own);
+      lay_columns(p, (const uint16_t *)r->rhs + offset_of(p, 1, item), 0, p->n,
+                  (uint16_t *)(void *)own.laid);
+      if (s)
+        lay_columns(s, (const uint16_t *)r->second_rhs + offset_of(s, 1, item), 0, s->n,
+                    (uint16_t *)(void *)own.second_laid);
+      for (int64_t i = 0; i < p->m; i += p->block_m)
+        run_task(r, item, i, least(p->block_m, p->m - i), 0, p->n, &own);
     }
     release_tiles();
   }
 }
 
-static void run_blocks(const run *r) {
-  const vt_strip *p = r->p;
+static void run_blocks(const vt_strip_run *r) {
+  const vt_strip *p = r->strip;
   int64_t total = rows_of_item(p), strips = tiles_of(total, p->block_m);
   int64_t down = p->items * strips, tasks = down * tiles_of(p->n, p->block_n);
   int64_t pieces = p->shared ? p->items * p->lines : 0;
+  char *images = r->scratch;
 #pragma omp parallel num_threads(p->threads)
   {
-    char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->sums_bytes);
+    room own =
+        room_of(r, images + (p->shared ? p->items * image_bytes(p) : 0), omp_get_thread_num());
     if (pieces) {
 #pragma omp for schedule(dynamic, 1 + p->lines / 4)
       for (int64_t i = 0; i < pieces; i++) {
         int64_t item = i / p->lines;
-        uint16_t *image = (uint16_t *)(void *)(r->shared + item * image_bytes(p));
-        copy_lines(p, r->lhs + offset_of(p, 0, item), 0, i % p->lines, 1, image);
+        uint16_t *image = (uint16_t *)(void *)(images + item * image_bytes(p));
+        copy_lines(p, (const uint16_t *)r->lhs + offset_of(p, 0, item), 0, i % p->lines, 1, image);
         if (i % p->lines == 0) clear_end(p, image);
       }
     }
@@ -474,25 +528,15 @@ static void run_blocks(const run *r) {
       int64_t item = i % down / strips, first = i % strips * p->block_m;
       int64_t column = i / down * p->block_n;
       run_task(r, item, first, least(p->block_m, total - first), column,
-               least(p->block_n, p->n - column), r->laid, own);
+               least(p->block_n, p->n - column), &own);
     }
     release_tiles();
   }
 }
 
-void vt_strip_run(const vt_strip *p, const void *lhs, const void *rhs, const void *laid,
-                  void *scratch, vt_strip_finish *finish, void *user) {
-  run r = {.p = p,
-           .lhs = lhs,
-           .rhs = rhs,
-           .laid = laid,
-           .shared = scratch,
-           .own = scratch,
-           .finish = finish,
-           .user = user};
-  if (p->shared) r.own += p->items * image_bytes(p);
-  if (laid)
-    run_blocks(&r);
+void vt_strip_multiply(const vt_strip_run *r) {
+  if (r->laid)
+    run_blocks(r);
   else
-    run_items(&r);
+    run_items(r);
 }

@@ -34,6 +34,7 @@ typedef struct vt_strip {
   vt_strip_window window;
   bool whole_rows; // `finish` wants all columns at once
   bool spread;     // rows of sums lie as far apart as those of a dense result
+  int64_t rows;    // of a task; 0: to be chosen
   // Set by vt_strip_prepare.
   int32_t threads;
   int64_t items;
@@ -48,13 +49,16 @@ typedef struct vt_strip {
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
   int64_t sums_row;              // elements between rows of sums
   int64_t rhs_bytes;             // laid out; of an item where each has its own
-  int64_t lhs_bytes, sums_bytes, scratch_bytes;
+  int64_t lhs_bytes, sums_bytes;
+  int64_t middle_bytes, second_bytes; // with a second product: its left side, all else of it
+  int64_t scratch_bytes;
 } vt_strip;
 
 // Rows [row, row + rows) of the result over all items, columns [column, column + columns); `sums`
-// is where the element at (row, 0) would be, rows lie `sums_row` elements apart.
+// is where the element at (row, 0) would be, rows lie `sums_row` elements apart. `middle`: where
+// the left side of the product that follows is expected from (row, 0) on, dense; NULL if none does.
 typedef void vt_strip_finish(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
-                             int64_t columns);
+                             int64_t columns, void *middle);
 
 // False when the processor has no such unit, or the form is not supported. To be called again when
 // `whole_rows` or `spread` change.
@@ -63,9 +67,23 @@ bool vt_strip_prepare(vt_strip *strip);
 bool vt_strip_pays(const vt_strip *strip);
 // Lays out a right side that is the same for all items.
 void vt_strip_lay(const vt_strip *strip, const void *rhs, void *to);
-// `laid`: by vt_strip_lay; NULL where each item has its own, which is laid out from `rhs`.
-// `scratch` is aligned to 64 bytes. Sums are the same for any number of threads.
-void vt_strip_run(const vt_strip *strip, const void *lhs, const void *rhs, const void *laid,
-                  void *scratch, vt_strip_finish *finish, void *user);
+// For a product of what `finish` makes of the sums with a right side of each item's own: they are
+// run together. `second` is like `first`, with its N as K. False when one of the two is not so.
+bool vt_strip_prepare_second(vt_strip *first, vt_strip *second);
+
+typedef struct vt_strip_run {
+  const vt_strip *strip;
+  const void *lhs, *rhs;
+  const void *laid; // by vt_strip_lay; NULL where each item has its own, laid out from `rhs`
+  vt_strip_finish *finish;
+  const vt_strip *second; // NULL: none
+  const void *second_rhs;
+  vt_strip_finish *second_finish;
+  void *user;
+  void *scratch; // aligned to 64 bytes
+} vt_strip_run;
+
+// Sums are the same for any number of threads.
+void vt_strip_multiply(const vt_strip_run *run);
 
 #endif

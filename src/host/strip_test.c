@@ -96,7 +96,28 @@ static const char items[] =
     "[3] : (tensor<4x50x6x24xbf16>, tensor<4x128x6x24xbf16>) -> " ITEMS
     "\n" OP("r", "multiply", "s", "y", ITEMS);
 
+#define SCORES "tensor<2x3x200x128xf32>"
+#define VALUES "tensor<2x3x24x200xf32>"
+static const char attention[] =
+    "%s = stablehlo.dot_general %x, %w, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x "
+    "[3] : (tensor<2x200x3x24xbf16>, tensor<2x128x3x24xbf16>) -> " SCORES "\n"
+    "%e = stablehlo.exponential %s : " SCORES "\n" ZERO
+    "%t = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [3] : "
+    "(" SCORES ", tensor<f32>) -> tensor<2x3x200xf32>\n" WIDE("tt", "t", "0, 1, 2",
+                                                              "(tensor<2x3x200xf32>) -> " SCORES)
+        OP("d", "divide", "e", "tt",
+           SCORES) "%p = stablehlo.convert %d : (" SCORES ") -> tensor<2x3x200x128xbf16>\n"
+                   "%u = stablehlo.dot_general %v, %p, batching_dims = [0, 2] x [0, 1], "
+                   "contracting_dims = [1] x "
+                   "[3] : (tensor<2x128x3x24xbf16>, tensor<2x3x200x128xbf16>) -> " VALUES "\n"
+                   "%r = stablehlo.transpose %u, dims = [0, 3, 1, 2] : (" VALUES
+                   ") -> tensor<2x200x3x24xf32>\n";
+
 static const row rows[] = {
+    {"attention",
+     "%x: tensor<2x200x3x24xbf16>, %w: tensor<2x128x3x24xbf16>, "
+     "%v: tensor<2x128x3x24xbf16>",
+     "tensor<2x200x3x24xf32>", attention, true},
     {"convolution, normalised",
      "%x: tensor<2x14x14x32xbf16>, %w: tensor<3x3x32x48xbf16>, "
      "%y: " IMAGE ", %mean: tensor<48xf32>, %scale: tensor<48xf32>",
