@@ -20,6 +20,7 @@
 enum {
   STRIP = 128,     // rows of a task
   LONG = 1024,     // K from which it is half of that
+  FETCHED = 4,     // tiles of rows ahead
   TASKS = 4,       // at least, for each thread
   COLUMNS = 4 * T, // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18
@@ -215,6 +216,26 @@ void vt_strip_lay(const vt_strip *p, const void *rhs, void *to) {
   for (int64_t j = 0; j < p->n; j += PIECE) lay_columns(p, rhs, j, least(PIECE, p->n - j), to);
 }
 
+// Pixels of few channels, one at a time; `from` may be read 8 bytes past its end.
+static uint16_t *copy_pixels(const vt_strip *p, const uint16_t *from, int64_t pixels,
+                             uint16_t *to) {
+  int64_t step = p->window.input_strides[1], channels = p->window.channels;
+  if (channels == 3) {
+    for (int64_t x = 0; x < pixels; x++, from += step, to += 4) {
+      uint64_t pixel;
+      memcpy(&pixel, from, 8);
+      pixel &= 0xffffffffffff;
+      memcpy(to, &pixel, 8);
+    }
+    return to;
+  }
+  for (int64_t x = 0; x < pixels; x++, from += step, to += p->channels) {
+    for (int64_t c = 0; c < channels; c++) to[c] = from[c];
+    if (channels < p->channels) to[channels] = 0;
+  }
+  return to;
+}
+
 // Pixels of a line, with zeros left and right of them.
 static void copy_line(const vt_strip *p, const uint16_t *image, int64_t y, uint16_t *to) {
   const vt_strip_window *w = &p->window;
@@ -231,10 +252,7 @@ static void copy_line(const vt_strip *p, const uint16_t *image, int64_t y, uint1
     memcpy(to, from, (size_t)(pixels * p->channels) * 2);
     to += pixels * p->channels;
   } else {
-    for (int64_t x = 0; x < pixels; x++, to += p->channels) {
-      memcpy(to, from + x * w->input_strides[1], (size_t)w->channels * 2);
-      if (w->channels < p->channels) to[w->channels] = 0;
-    }
+    to = copy_pixels(p, from, pixels, to);
   }
   memset(to, 0, (size_t)(end - to) * 2);
 }
@@ -350,12 +368,21 @@ AMX static void copy_edge(const float *from, int64_t columns, int64_t stride, fl
     _mm512_mask_storeu_ps(to + r * stride, first16(columns), _mm512_loadu_ps(from + r * T));
 }
 
+// A pair of rows of tiles that will be read: where they come from memory, nothing else foresees it.
+static void fetch_rows(const task *t, int64_t tile) {
+  int64_t end = least(t->rows, (tile + 2) * T), bytes = t->p->k * 2;
+  for (int64_t i = tile * T; i < end; i++)
+    for (int64_t at = 0; at < bytes; at += 64)
+      _mm_prefetch(t->lhs + i * t->lhs_stride + at, _MM_HINT_T1);
+}
+
 AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
   const vt_strip *p = t->p;
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
   int64_t tiles = tiles_of(t->rows, T), end = column + columns;
   float *edges = t->sums + tiles_of(rows_of_task(p, p->block_m), T) * T * p->sums_row;
   float *at = p->spread ? t->sums : t->sums - column;
+  for (int64_t i = 0; !p->windowed && i < FETCHED; i += 2) fetch_rows(t, i);
   for (int64_t j = column; j < end; j += 2 * T) {
     const char *rhs = t->rhs + j / T * p->depth * TILE_BYTES;
     int wide = j + T < end ? 2 : 1;
@@ -370,6 +397,7 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
           to[2 * c + r] = (place){at + (i + r) * T * p->sums_row + j + c * T, p->sums_row * 4};
         if (partial) to[2 * (wide - 1) + r] = (place){edges + r * SUMS, T * 4};
       }
+      if (!p->windowed && j == column) fetch_rows(t, i + FETCHED);
       if (high < 2) lhs.at[1] = lhs.at[0], lhs.stride[1] = lhs.stride[0];
       multiply_any(p, &lhs, rhs, to, high, wide, i == 0 && j + 2 * T < end);
       for (int r = 0; partial && r < high; r++)
@@ -397,8 +425,8 @@ AMX static void release_tiles(void) {
 
 // ---- Runs.
 
-// What a thread has: its part of the left side, sums, and where each item has its own, the right side
-// laid out; then the same of a second product.
+// What a thread has: its part of the left side, sums, and where each item has its own, the right
+// side laid out; then the same of a second product.
 typedef struct room {
   char *lhs;
   float *sums;
