@@ -88,16 +88,6 @@ typedef struct slot_map {
   vt_map map;
 } slot_map;
 
-static bool is_numbered(const vt_func *func) {
-  int32_t next = 0;
-  for (uint32_t i = 0; i < func->param_count; i++)
-    if (func->params[i]->id != next++) return false;
-  for (const vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->result_count; i++)
-      if (op->results[i].id != next++) return false;
-  return true;
-}
-
 static int32_t slot_of(const slot_map *slots, const vt_value *value) {
   if (slots->numbered) return value->id;
   return (int32_t)((intptr_t)vt_map_find_ptr(&slots->map, value) - 1);
@@ -193,7 +183,7 @@ vt_status vt_eval_plan_of(vt_eval_state *state, const vt_func *func, const vt_ev
   vt_eval_plan *plan = vt_map_find_ptr(&state->plans, func);
   *out = plan;
   if (plan) return VT_OK;
-  planning p = {.state = state, .func = func, .slots = {.numbered = is_numbered(func)}};
+  planning p = {.state = state, .func = func, .slots = {.numbered = vt_func_is_numbered(func)}};
   vt_status st = vt_attempt_keep(build, &p); // the state keeps it
   vt_map_free(&p.slots.map);
   if (!st) *out = p.plan;

@@ -34,7 +34,7 @@ static struct {
   int quiet;
   vt_waiting_window seen; // since the process began, when last looked at
 } state;                  // under the lock
-static atomic_int formed; // threads of other teams
+static atomic_int formed; // threads of other teams: their loop must do something
 static atomic_llong runs, next_look;
 static atomic_bool begun;
 

@@ -293,7 +293,7 @@ vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count) {
   return func->holders;
 }
 
-static inline bool is_numbered(const vt_func *func) {
+bool vt_func_is_numbered(const vt_func *func) {
   int32_t next = 0;
   for (uint32_t i = 0; i < func->param_count; i++)
     if (func->params[i]->id != next++) return false;
@@ -306,7 +306,7 @@ static inline bool is_numbered(const vt_func *func) {
 void vt_func_number(vt_func *func) {
   vt_assert_each(i, func->param_count,
                  func->params[i]->index == (int32_t)i && !func->params[i]->op);
-  vt_assert(!func->numbered || is_numbered(func));
+  vt_assert(!func->numbered || vt_func_is_numbered(func));
   if (func->numbered) return;
   int32_t next = 0, ops = 0;
   for (uint32_t i = 0; i < func->param_count; i++) func->params[i]->id = next++;
@@ -345,7 +345,7 @@ uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
   func->value_room = (uint32_t)func->value_count;
   func->op_count = ops;
   func->numbered = true;
-  vt_assert(is_numbered(func));
+  vt_assert(vt_func_is_numbered(func));
   return uses;
 }
 

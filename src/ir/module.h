@@ -211,7 +211,8 @@ bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op));
 
 // The ops that have regions, in order. Valid until one is added or removed.
 vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count);
-void vt_func_number(vt_func *func); // sets ids and value_count
+void vt_func_number(vt_func *func);            // sets ids and value_count
+bool vt_func_is_numbered(const vt_func *func); // so, and nothing has changed since
 // Numbers the values of the function and of all regions in it in one sequence; `next` is the first
 // id, and then the one after the last.
 void vt_func_number_all(vt_func *func, int32_t *next);
