@@ -120,6 +120,13 @@ vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t o
   return op;
 }
 
+void vt_op_become(vt_op *op, vt_opcode code) {
+  vt_assert(!op->region_count && !op->capture_count);
+  note_made(op->func->module, code);
+  op->code = code;
+  op->attr_count = 0; // others may have the same list
+}
+
 void vt_op_append(vt_func *func, vt_op *op) {
   vt_assert(func->first != op && (!func->last || !func->last->next));
   vt_assert(op->func == func && !op->prev && !op->next);
@@ -336,9 +343,10 @@ uint32_t *vt_func_use_counts(vt_func *func, vt_arena *arena) {
   if (known) vt_func_number(func); // checks
   for (uint32_t i = 0; i < func->param_count && !known; i++) func->params[i]->id = next++;
   for (vt_op *op = func->first; op; op = op->next, ops++) {
-    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
-    for (uint32_t i = 0; i < op->result_count && !known; i++) op->results[i].id = next++;
     vt_assert_each(i, op->operand_count, op->operands[i]->func == func);
+    for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]++;
+    if (known) continue;
+    for (uint32_t i = 0; i < op->result_count; i++) op->results[i].id = next++;
   }
   for (uint32_t i = 0; i < func->return_count; i++) uses[func->returns[i]->id]++;
   if (!known) func->value_count = next;

@@ -189,6 +189,8 @@ void vt_func_set_returns(vt_func *func, uint32_t count, vt_value *const *values)
 vt_op *vt_op_create(vt_func *func, vt_opcode code, const vt_loc *loc, uint32_t operand_count,
                     vt_value *const *operands, uint32_t result_count, const vt_type *types,
                     uint32_t region_count);
+// Makes another op without attributes of one without regions: where it stood, with its results.
+void vt_op_become(vt_op *op, vt_opcode code);
 void vt_op_append(vt_func *func, vt_op *op);
 void vt_op_insert(vt_op *before, vt_op *op);
 void vt_op_remove(vt_op *op); // from its list; results must be unused

@@ -379,11 +379,6 @@ static vt_value *apply_rules(const algebra *a, vt_op *op) {
   return NULL;
 }
 
-typedef struct pass {
-  vt_arena *scratch;
-  bool *changed;
-} pass;
-
 static bool round_of(vt_func *func, vt_arena *scratch) {
   algebra a = {.func = func, .uses = vt_func_use_counts(func, scratch)};
   bool changed = false;
@@ -403,14 +398,14 @@ static bool round_of(vt_func *func, vt_arena *scratch) {
 }
 
 static vt_status visit(vt_func *func, void *user) {
-  pass *p = user;
+  const vt_rewriting *pass = user;
   if (func->first == func->last) return VT_OK; // each rule looks at what makes an operand
-  for (int i = 0; i < MAX_ROUNDS && round_of(func, p->scratch); i++) *p->changed = true;
+  for (int i = 0; i < MAX_ROUNDS && round_of(func, pass->scratch); i++) *pass->changed = true;
   return VT_OK;
 }
 
 vt_status vt_opt_algebra(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                          bool *out_changed) {
-  pass p = {scratch, out_changed};
-  return options->as_written ? VT_OK : vt_rewrite_each_func(module, visit, &p);
+  vt_rewriting pass = {scratch, out_changed};
+  return options->as_written ? VT_OK : vt_rewrite_each_func(module, visit, &pass);
 }

@@ -228,9 +228,8 @@ static vt_value *undilated_conv(vt_op *op) {
 }
 
 static vt_status canonical_func(vt_func *func, void *user) {
-  bool *changed = user;
-  vt_arena scratch = {0};
-  uint32_t *uses = vt_func_use_counts(func, &scratch);
+  const vt_rewriting *pass = user;
+  uint32_t *uses = vt_func_use_counts(func, pass->scratch);
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
     vt_value *replacement = NULL;
@@ -238,7 +237,7 @@ static vt_status canonical_func(vt_func *func, void *user) {
     switch (op->code) {
     case VT_OP_DOT:
       replacement = dot_to_general(op);
-      absorb_operands(replacement->op, changed);
+      absorb_operands(replacement->op, pass->changed);
       break;
     case VT_OP_BROADCAST:
       replacement = broadcast_to_in_dim(op);
@@ -247,10 +246,10 @@ static vt_status canonical_func(vt_func *func, void *user) {
       replacement = dimension_size(op);
       break;
     case VT_OP_DOT_GENERAL:
-      absorb_operands(op, changed);
+      absorb_operands(op, pass->changed);
       break;
     case VT_OP_CONVOLUTION:
-      absorb_operands(op, changed);
+      absorb_operands(op, pass->changed);
       replacement = undilated_conv(op);
       break;
     case VT_OP_TRANSPOSE:
@@ -264,15 +263,14 @@ static vt_status canonical_func(vt_func *func, void *user) {
     if (!replacement) continue;
     replacement->id = op->results[0].id; // it has the same uses
     vt_rewrite_value(&op->results[0], replacement);
-    *changed = true;
+    *pass->changed = true;
   }
   vt_rewrite_returns(func);
-  vt_arena_free(&scratch);
   return VT_OK;
 }
 
 vt_status vt_opt_canonical(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                            bool *out_changed) {
-  (void)options, (void)scratch;
-  return vt_rewrite_each_func(module, canonical_func, out_changed);
+  (void)options;
+  return vt_rewrite_each_func(module, canonical_func, &(vt_rewriting){scratch, out_changed});
 }

@@ -6,9 +6,8 @@
 #include "passes/rewrite.h"
 
 static vt_status sweep(vt_func *func, void *user) {
-  bool *changed = user;
-  vt_arena scratch = {.brief = true};
-  uint32_t *uses = vt_func_use_counts(func, &scratch);
+  const vt_rewriting *pass = user;
+  uint32_t *uses = vt_func_use_counts(func, pass->scratch);
   vt_op *prev;
   for (vt_op *op = func->last; op; op = prev) {
     prev = op->prev;
@@ -18,14 +17,13 @@ static vt_status sweep(vt_func *func, void *user) {
     vt_assert_each(i, op->operand_count, uses[op->operands[i]->id]);
     for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]--;
     vt_op_remove(op);
-    *changed = true;
+    *pass->changed = true;
   }
-  vt_arena_free(&scratch);
   return VT_OK;
 }
 
 vt_status vt_opt_dce(vt_module *module, const vt_pass_options *options, vt_arena *scratch,
                      bool *out_changed) {
-  (void)options, (void)scratch;
-  return vt_rewrite_each_func(module, sweep, out_changed);
+  (void)options;
+  return vt_rewrite_each_func(module, sweep, &(vt_rewriting){scratch, out_changed});
 }

@@ -118,6 +118,17 @@ static bool fold_moved_splat(vt_op *op, vt_literal *out) {
   return true;
 }
 
+static void put_constants(vt_op *op, const vt_literal *literals) {
+  if (op->result_count == 1 && !op->region_count) {
+    vt_op_become(op, VT_OP_CONSTANT);
+    op->operand_count = 0;
+    vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_VALUE, .count = 1, .literal = literals});
+    return;
+  }
+  for (uint32_t i = 0; i < op->result_count; i++)
+    vt_rewrite_value(&op->results[i], vt_build_constant(op->func, op, op->loc, &literals[i]));
+}
+
 static vt_status fold_func(vt_func *func, void *user) {
   const fold *ctx = user;
   for (vt_op *op = func->first; op; op = op->next) {
@@ -127,8 +138,7 @@ static vt_status fold_func(vt_func *func, void *user) {
     bool splat =
         op->operand_count && (fold_moved_splat(op, literals) || fold_splat(ctx, op, literals));
     if (!splat && !fold_dense(ctx, op, literals)) continue;
-    for (uint32_t i = 0; i < op->result_count; i++)
-      vt_rewrite_value(&op->results[i], vt_build_constant(func, op, op->loc, &literals[i]));
+    put_constants(op, literals);
     *ctx->changed = true;
   }
   vt_rewrite_returns(func);

@@ -85,10 +85,15 @@ static vt_value *transposed_broadcast(vt_op *op, vt_op *under) {
   int64_t moved_to[VT_MAX_RANK], now[VT_MAX_RANK];
   for (uint32_t i = 0; i < rank; i++) moved_to[permutation[i]] = i;
   for (uint32_t i = 0; i < count; i++) now[i] = moved_to[dims[i]];
-  vt_value *value = vt_build(op->func, op, VT_OP_BROADCAST_IN_DIM, op->loc, op->results[0].type, 1,
-                             under->operands);
-  vt_op_set_ints(value->op, VT_ATTR_BROADCAST_DIMENSIONS, count, now);
-  return value;
+  vt_op_become(op, VT_OP_BROADCAST_IN_DIM);
+  op->operands[0] = under->operands[0];
+  vt_op_set_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, count, now);
+  return &op->results[0];
+}
+
+static vt_value *as_reshape(vt_op *op) {
+  vt_op_become(op, VT_OP_RESHAPE);
+  return &op->results[0];
 }
 
 static vt_value *simplify_transpose(vt_op *op) {
@@ -113,7 +118,7 @@ static vt_value *simplify_transpose(vt_op *op) {
     if (permutation[i] < last) return NULL;
     last = permutation[i];
   }
-  return vt_build(op->func, op, VT_OP_RESHAPE, op->loc, op->results[0].type, 1, op->operands);
+  return as_reshape(op);
 }
 
 static vt_value *simplify_broadcast(vt_op *op) {
@@ -139,7 +144,7 @@ static vt_value *simplify_broadcast(vt_op *op) {
       if (dims[i] < last) return NULL;
       last = dims[i];
     }
-    return vt_build(op->func, op, VT_OP_RESHAPE, op->loc, out, 1, op->operands);
+    return as_reshape(op);
   }
   return NULL;
 }
@@ -311,6 +316,7 @@ static bool simplify_branch(vt_op *op) {
   return true;
 }
 
+// What takes the place of the op; its own result where it became another op, NULL where it stays.
 static vt_value *simplify_op(vt_op *op) {
   switch (op->code) {
   case VT_OP_CONVERT:
@@ -354,11 +360,11 @@ static vt_status simplify_func(vt_func *func, void *user) {
       *changed = true;
       continue;
     }
-    if (op->code == VT_OP_REDUCE && simplify_unit_reduce(op)) *changed = true;
+    bool replaced = op->code == VT_OP_REDUCE && simplify_unit_reduce(op);
     vt_value *replacement = op->code == VT_OP_REDUCE ? NULL : simplify_op(op);
-    if (!replacement) continue;
-    vt_rewrite_value(&op->results[0], replacement);
-    *changed = true;
+    if (replacement) vt_rewrite_value(&op->results[0], replacement);
+    if (replaced || replacement) *changed = true;
+    if (op->result_count && op->results[0].replaced_by) vt_op_remove(op);
   }
   vt_rewrite_returns(func);
   return VT_OK;

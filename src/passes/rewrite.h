@@ -12,6 +12,12 @@
 #include "base/check.h"
 #include "ir/module.h"
 
+// What a pass hands to its visits of functions.
+typedef struct vt_rewriting {
+  vt_arena *scratch; // until the pass ends
+  bool *changed;
+} vt_rewriting;
+
 static inline vt_value *vt_rewrite_resolve(vt_value *value) {
   while (value->replaced_by) value = value->replaced_by;
   return value;
