@@ -47,11 +47,20 @@ enum { NONE = -1 };
 
 // What each reader of an operator asks again.
 typedef enum answer { UNKNOWN, NO, YES } answer;
-enum { SOFT = 1, ELEMENTWISE = 2, DEAR = 4, NOTHING = 8, PRODUCT = 16, REDUCTION = 32 };
+enum {
+  SOFT = 1,
+  ELEMENTWISE = 2,
+  DEAR = 4,
+  NOTHING = 8,
+  PRODUCT = 16,
+  REDUCTION = 32,
+  HANDING = 64 // see hands_on
+};
 
 // What is known of an operator: its note.
 typedef struct place {
   int32_t few[FEW_GROUPS], *groups; // where it is made: `few`, or room for MOST_GROUPS
+  uint32_t feeding;                 // of these, bit by bit: whether it feeds their product
   int32_t count, order;
   double held;             // see held_for; negative if not known yet
   answer follows, spreads; // see follows_product, spreads
@@ -98,14 +107,13 @@ static bool hands_on(const vt_op *op) {
   return (class == VT_CLASS_NAME || marks) && op->operand_count >= op->result_count;
 }
 
-static bool is_handed_on(const vt_value *value) {
-  const vt_op *op = value->op;
-  if (!op) return false;
-  return hands_on(op) || (op->code == VT_OP_WHILE && vt_loop_keeps(op, (uint32_t)value->index));
+static bool is_kept(const vt_value *value) {
+  return value->op->code == VT_OP_WHILE && vt_loop_keeps(value->op, (uint32_t)value->index);
 }
 
 const vt_value *vt_kernel_source(const vt_value *value) {
-  while (is_handed_on(value)) value = value->op->operands[value->index];
+  while (value->op && (hands_on(value->op) || is_kept(value)))
+    value = value->op->operands[value->index];
   return value;
 }
 
@@ -159,8 +167,8 @@ static uint8_t traits_of(const vt_op *op) {
   int traits = finds_soft(op) ? SOFT : 0;
   if (info->flags & VT_OPF_ELTWISE) traits |= ELEMENTWISE;
   if (cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE) traits |= DEAR;
-  if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN ||
-      hands_on(op))
+  if (hands_on(op)) traits |= HANDING | NOTHING;
+  if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN)
     traits |= NOTHING;
   if (class == VT_CLASS_CONTRACT) traits |= PRODUCT;
   if (class == VT_CLASS_REDUCE) traits |= REDUCTION;
@@ -266,13 +274,6 @@ static group *group_at(const fusing *f, int32_t g) {
   return &f->groups.data[find(f, g)];
 }
 
-static bool is_member(const fusing *f, const vt_op *op, int32_t g) {
-  const place *p = place_of(op);
-  for (int32_t i = 0; i < p->count; i++)
-    if (find(f, p->groups[i]) == g) return true;
-  return false;
-}
-
 static int32_t new_group(fusing *f, const vt_op *op) {
   int32_t order = place_of(op)->order;
   group g = {.kind = kind_of(op), .root = op, .joined = NONE, .order = order, .first = order};
@@ -330,9 +331,23 @@ static bool reaches(fusing *f, int32_t from, int32_t to) {
   return false;
 }
 
+// Whether the operator reads into the product's own operands, not into what follows it.
+static bool feeds_hero(const fusing *f, int32_t g, const vt_op *op) {
+  if (f->groups.data[g].kind != VT_KERNEL_PRODUCT) return false;
+  const vt_op *hero = f->groups.data[g].hero;
+  for (const use *u = f->known[op->results[0].id].uses; u; u = u->next) {
+    const place *p = place_of(u->op);
+    if (u->op == hero) return true;
+    for (uint32_t left = p->feeding, i = 0; left; left >>= 1, i++)
+      if (left & 1 && find(f, p->groups[i]) == g) return true;
+  }
+  return false;
+}
+
 static void join(fusing *f, const vt_op *op, int32_t g) {
   place *p = place_of(op);
   vt_assert(p->count < MOST_GROUPS);
+  if (feeds_hero(f, g, op)) p->feeding |= 1u << p->count;
   if (p->count == FEW_GROUPS) {
     p->groups = VT_NEW_ARRAY(&f->scratch, int32_t, MOST_GROUPS);
     memcpy(p->groups, p->few, sizeof p->few);
@@ -362,22 +377,21 @@ static bool read_in_step(const fusing *f, const vt_value *value) {
 
 // Whether the operator carries on, element by element, what a product makes for it.
 static bool follows_product_in(const fusing *f, const vt_op *op, int *steps) {
-  if (--*steps < 0) return false;
-  for (uint32_t i = 0; i < op->operand_count; i++) {
+  place *p = place_of(op);
+  if (p->follows || --*steps < 0) return p->follows == YES;
+  for (uint32_t i = 0; i < op->operand_count && p->follows != YES; i++) {
     const vt_value *from = source(f, op, i);
     if (!from->op || elements(f, from) != elements(f, &op->results[0])) continue;
-    if (is_product(from->op)) return true;
-    bool alone = read_once(f, from) || read_in_step(f, from);
-    if (is_soft(from->op) && alone && follows_product_in(f, from->op, steps)) return true;
+    bool alone = is_soft(from->op) && (read_once(f, from) || read_in_step(f, from));
+    if (is_product(from->op) || (alone && follows_product_in(f, from->op, steps))) p->follows = YES;
   }
-  return false;
+  if (!p->follows && *steps >= 0) p->follows = NO; // else nobody knows
+  return p->follows == YES;
 }
 
 static bool follows_product(const fusing *f, const vt_op *op) {
   int steps = MOST_SEARCH;
-  place *p = place_of(op);
-  if (!p->follows) p->follows = follows_product_in(f, op, &steps) ? YES : NO;
-  return p->follows == YES;
+  return follows_product_in(f, op, &steps);
 }
 
 static double held_within(const fusing *f, const vt_op *op, int depth) {
@@ -434,23 +448,6 @@ static bool is_new(const fusing *f, const vt_value *value) {
   bool is = f->known[value->id].seen != f->searches;
   f->known[value->id].seen = f->searches;
   return is;
-}
-
-static bool feeds(const fusing *f, const vt_op *op, int32_t g, int depth) {
-  if (depth > MOST_DEPTH || !is_new(f, &op->results[0])) return false;
-  const vt_op *hero = f->groups.data[g].hero;
-  int32_t last = place_of(hero)->order; // what comes behind the hero does not feed it
-  for (const use *u = f->known[op->results[0].id].uses; u; u = u->next)
-    if (u->op == hero || (place_of(u->op)->order < last && is_soft(u->op) &&
-                          is_member(f, u->op, g) && feeds(f, u->op, g, depth + 1)))
-      return true;
-  return false;
-}
-
-// Whether the operator reads into the product's own operands, not into what follows it.
-static bool feeds_hero(fusing *f, int32_t g, const vt_op *op) {
-  f->searches++;
-  return f->groups.data[g].kind == VT_KERNEL_PRODUCT && feeds(f, op, g, 0);
 }
 
 // An array is stored as it is, not as the wider one that its readers make of it.
@@ -903,7 +900,9 @@ static bool list_kernels(fusing *f, vt_kernel_list *list) {
 
 static void learn(const fusing *f, const vt_value *value) {
   known *k = known_of(f, value);
-  k->source = is_handed_on(value) ? source(f, value->op, (uint32_t)value->index) : value;
+  const vt_op *op = value->op;
+  bool handed = op && (place_of(op)->traits & HANDING || is_kept(value));
+  k->source = handed ? source(f, op, (uint32_t)value->index) : value;
   k->elements = (double)vt_type_elements(value->type);
   k->bytes = -1;
   k->from_batch = steps_from_batch(f, value);
@@ -927,7 +926,7 @@ static void prepare(fusing *f) {
     f->ops[at++] = op;
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
-    if (hands_on(op)) continue;
+    if (p->traits & HANDING) continue;
     p->unread = unread_by(f, op);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       known *from = known_of(f, source(f, op, i));
