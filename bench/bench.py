@@ -135,8 +135,8 @@ def measure_kernel(sides, name, options):
 def measure_partition(side, name, options):
     """Processor time, the first time in a process: a model's partitioning over eight devices and its import; or per
     thousand operations of a large program, or of one on many devices, and of a small one on few. `again`: the same in
-    a process that has done so before. `prediction`: of a model as well, import and all, in a process of its own; `alone`:
-    of the model's program for one device, next to that one's import."""
+    a process that has done so before. `prediction`: of a model as well, import and all, next to the import that it
+    begins with; `alone`: of the model's program for one device."""
     tool = os.path.join(ROOT, "build/release/bench/partition")
     if not os.path.exists(tool):
         raise Failed("build/release/bench/partition is not built")
@@ -165,7 +165,7 @@ def measure_partition(side, name, options):
     middle = lambda pairs: tuple(statistics.median(column) for column in zip(*pairs))
     extra = {}
     if name not in PARTITIONS:
-        extra = {"prediction": middle(pairs(8, "predict", "first")), "alone": middle(pairs(1, "predict", "first"))}
+        extra = {"prediction": middle(pairs(8, "predict", "whole")), "alone": middle(pairs(1, "predict", "whole"))}
     return middle(first), {"again": middle(again)} | extra
 
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// partition.c - what the program of one device costs, and of a file the whole prediction, next to
-// the import of the same program, in processor time: the first time in a process, as for a single
-// compilation, where part of it is waiting for pages of memory; and again, as in a process that has
-// compiled before (the least of several). The first prediction has a process of its own, as that of
-// `vtpu predict` has. Prints a JSON object. The program is a file, or made of as many operations,
-// for as many devices.
+// partition.c - what the program of one device costs next to the import of the same program, in
+// processor time: the first time in a process, as for a single compilation, where part of it is
+// waiting for pages of memory; and again, as in a process that has compiled before (the least of
+// several). Of a file the whole prediction as well, next to the import that it begins with, in a
+// process of its own as `vtpu predict` has it. Prints a JSON object. The program is a file, or made
+// of as many operations, for as many devices.
 //   partition FILE | OPERATIONS DEVICES
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,40 +47,47 @@ static int64_t count_ops(const vt_func *func) {
 
 typedef struct cost {
   int64_t ops;
-  double import, partition, predict;
+  double import, partition;
 } cost;
 
-// Import included.
-static double measure_prediction(vt_bytes program) {
+typedef struct prediction_cost {
+  double import, predict; // predict: with the import
+} prediction_cost;
+
+// As vt_predict does it.
+static prediction_cost measure_prediction(vt_bytes program) {
   vt_slice slice;
-  check(vt_slice_from_name("v5litepod-256", &slice));
-  double start = processor_s();
   vt_arena arena = {0};
-  vt_prediction prediction;
-  check(vt_predict(program, &slice, &arena, &prediction));
+  vt_prediction prediction = {0};
+  double start = processor_s();
+  check(vt_slice_from_name("v5litepod-256", &slice));
+  check(vt_import_outline(program, &prediction.module));
+  double imported = processor_s();
+  vt_arena_hurry(&prediction.module->arena);
+  check(vt_predict_module(&slice, &arena, &prediction));
   vt_prediction_free(&prediction);
   vt_arena_free(&arena);
-  return processor_s() - start;
+  return (prediction_cost){imported - start, processor_s() - start};
 }
 
-static double first_prediction(vt_bytes program) {
+static prediction_cost first_prediction(vt_bytes program) {
   int ends[2], status;
-  double seconds;
+  prediction_cost c;
   if (pipe(ends)) exit(1);
   pid_t child = fork();
   if (!child) {
-    seconds = measure_prediction(program);
-    _exit(write(ends[1], &seconds, sizeof seconds) != sizeof seconds);
+    c = measure_prediction(program);
+    _exit(write(ends[1], &c, sizeof c) != sizeof c);
   }
   if (child < 0 || waitpid(child, &status, 0) != child || status ||
-      read(ends[0], &seconds, sizeof seconds) != sizeof seconds)
+      read(ends[0], &c, sizeof c) != sizeof c)
     exit(1);
   close(ends[0]);
   close(ends[1]);
-  return seconds;
+  return c;
 }
 
-static cost measure_once(vt_bytes program, bool predicts) {
+static cost measure_once(vt_bytes program) {
   vt_module *module = NULL;
   double start = processor_s();
   check(vt_import(program, &module));
@@ -94,29 +101,28 @@ static cost measure_once(vt_bytes program, bool predicts) {
   check(vt_spmd_partition(module, devices, NULL));
   c.partition = processor_s() - counted + inlined - imported;
   vt_module_destroy(module);
-  if (predicts) c.predict = measure_prediction(program);
   return c;
 }
 
-static void print(const char *name, cost c, bool predicts, const char *end) {
-  printf("\"%s\": {\"import\": %.6f, \"partition\": %.6f", name, c.import, c.partition);
-  if (predicts) printf(", \"predict\": %.6f", c.predict);
-  printf("}%s", end);
+static void print(const char *name, cost c) {
+  printf(", \"%s\": {\"import\": %.6f, \"partition\": %.6f}", name, c.import, c.partition);
 }
 
 static void measure(vt_bytes program, bool predicts) {
-  double prediction = predicts ? first_prediction(program) : 0; // before anything is warm
-  cost first = measure_once(program, false), again = measure_once(program, predicts);
-  first.predict = prediction;
+  prediction_cost whole = {0};
+  if (predicts) whole = first_prediction(program); // before anything is warm
+  cost first = measure_once(program), again = measure_once(program);
   for (int i = 1; i < AGAIN; i++) {
-    cost c = measure_once(program, predicts);
+    cost c = measure_once(program);
     if (c.import < again.import) again.import = c.import;
     if (c.partition < again.partition) again.partition = c.partition;
-    if (c.predict < again.predict) again.predict = c.predict;
   }
-  printf("{\"ops\": %" PRId64 ", ", first.ops);
-  print("first", first, predicts, ", ");
-  print("again", again, predicts, "}\n");
+  printf("{\"ops\": %" PRId64, first.ops);
+  print("first", first);
+  print("again", again);
+  if (predicts)
+    printf(", \"whole\": {\"import\": %.6f, \"predict\": %.6f}", whole.import, whole.predict);
+  printf("}\n");
 }
 
 int main(int argc, char **argv) {
