@@ -4,7 +4,7 @@
 #ifndef VT_IR_KERNEL_COST_H
 #define VT_IR_KERNEL_COST_H
 
-#include "ir/module.h"
+#include "ir/loop.h"
 
 // Over all points of the grid. Registers are of 8 x 128 words.
 typedef struct vt_kernel_cost {
@@ -20,9 +20,10 @@ typedef struct vt_kernel_cost {
   bool parallel;                  // its steps may be divided among cores
 } vt_kernel_cost;
 
-// Of a custom call, for matrix units of `edge` rows and columns that take `load` rows while they
-// load weights. false: it holds no kernel.
-typedef bool vt_kernel_cost_of(const vt_op *call, double edge, double load, vt_kernel_cost *out);
+// Of a custom call in a function of `scope`, for matrix units of `edge` rows and columns that take
+// `load` rows while they load weights. false: it holds no kernel.
+typedef bool vt_kernel_cost_of(const vt_op *call, const vt_scope *scope, double edge, double load,
+                               vt_kernel_cost *out);
 
 // What the program itself says that one run of a kernel costs. false: nothing.
 typedef struct vt_kernel_said {

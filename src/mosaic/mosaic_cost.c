@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // mosaic_cost.c - what a kernel asks of the chip: its text, walked for points of the grid.
 //
-// Integers that follow from the point of the grid are computed, so that branches and loops count as
-// they run. Of large grids some hundred points stand for all. A branch that is not known is taken;
-// a loop whose length is not known runs once.
+// Integers that follow from the point of the grid, and from tables that are constants of the
+// program (which blocks of a mask are empty, which block comes next), are computed, so that
+// branches and loops count as they run. Of large grids some hundred points stand for all. A branch
+// that is not known is taken; a loop whose length is not known runs once.
 #include <math.h>
 #include <string.h>
 
+#include "ir/number.h"
 #include "mosaic/mosaic_ir.h"
 
 enum { MOST_POINTS = 256, MOST_TURNS = 32, MOST_STEPS = 1 << 20, LANES = 128, SUBLANES = 8 };
@@ -17,7 +19,8 @@ typedef struct walk {
   double edge, load;
   int64_t *values; // by slot
   bool *known;
-  int64_t steps; // that may still be taken
+  const vt_literal **tables; // by number of the operand that comes before the grid starts; or NULL
+  int64_t steps;             // that may still be taken
 } walk;
 
 static double registers_of(vt_mtype type) {
@@ -53,6 +56,27 @@ static bool compare(int64_t predicate, int64_t a, int64_t b) {
   return predicate >= 0 && predicate < 10 && results[predicate];
 }
 
+// The table that a reference in a kernel or in a window's function is: both get them behind the
+// point of the grid. NULL: not known.
+static const vt_literal *table_of(const walk *w, const vt_mvalue *ref) {
+  const vt_mblock *block = ref->block;
+  if (ref->op || block->owner) return NULL;
+  int64_t at = ref - block->args - (int64_t)w->kernel->grid_rank;
+  return at >= 0 && at < w->kernel->prefetch_count ? w->tables[at] : NULL;
+}
+
+static void look_up(walk *w, const vt_mop *op) {
+  const vt_literal *table = table_of(w, op->operands[0]);
+  int64_t at = 0, index;
+  if (!table || table->type.rank + 1 != (int32_t)op->operand_count) return;
+  for (int32_t d = 0; d < table->type.rank; d++) {
+    if (!number(w, op->operands[d + 1], &index) || index < 0 || index >= table->type.dims[d])
+      return;
+    at = at * table->type.dims[d] + index;
+  }
+  know(w, &op->results[0], vt_int_load(table->type.dtype, table->data, table->splat ? 0 : at));
+}
+
 // Integers of one element; what is not known stays unknown.
 static void compute(walk *w, const vt_mop *op) {
   int64_t a = 0, b = 0, c = 0, result;
@@ -70,6 +94,9 @@ static void compute(walk *w, const vt_mop *op) {
     return;
   }
   switch (op->code) {
+  case VT_MOP_LOAD:
+    look_up(w, op);
+    return;
   case VT_MOP_INDEX_CAST:
   case VT_MOP_INDEX_CASTUI:
   case VT_MOP_EXTSI:
@@ -293,7 +320,20 @@ bool vt_mosaic_said(const vt_op *call, vt_kernel_said *out) {
   return true;
 }
 
-bool vt_mosaic_cost(const vt_op *call, double edge, double load, vt_kernel_cost *out) {
+// Of the operands that the kernel has before its grid starts, those that the program says.
+static const vt_literal **tables_of(const vt_mosaic *k, const vt_op *call, const vt_scope *scope,
+                                    vt_arena *arena) {
+  const vt_literal **tables = VT_NEW_ARRAY(arena, const vt_literal *, k->prefetch_count + 1);
+  for (uint32_t i = 0; i < k->prefetch_count; i++) {
+    const vt_value *value = vt_scope_resolve(scope, call->operands[k->dynamic_count + i], NULL);
+    if (value->op && value->op->code == VT_OP_CONSTANT && vt_dtype_is_integer(value->type.dtype))
+      tables[i] = vt_attr_literal(value->op, VT_ATTR_VALUE);
+  }
+  return tables;
+}
+
+bool vt_mosaic_cost(const vt_op *call, const vt_scope *scope, double edge, double load,
+                    vt_kernel_cost *out) {
   const vt_mosaic *k = vt_mosaic_of(call);
   *out = (vt_kernel_cost){.steps = 1};
   if (!k) return false;
@@ -306,6 +346,7 @@ bool vt_mosaic_cost(const vt_op *call, double edge, double load, vt_kernel_cost 
             load,
             VT_NEW_ARRAY(&arena, int64_t, k->slot_count + 1),
             VT_NEW_ARRAY(&arena, bool, k->slot_count + 1),
+            tables_of(k, call, scope, &arena),
             MOST_STEPS};
   int64_t points = (int64_t)out->steps, taken = points < MOST_POINTS ? points : MOST_POINTS;
   // An odd stride meets all residues of the inner dimensions.

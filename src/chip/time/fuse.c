@@ -86,6 +86,7 @@ typedef struct known {
 
 typedef struct fusing {
   const vt_device_model *model;
+  const vt_scope *scope;
   vt_arena *arena, scratch;
   vt_func *func;
   known *known;
@@ -814,8 +815,10 @@ static void run_inside(fusing *f, vt_kernel *kernel) {
   vt_func *callee = vt_op_callee(op);
   kernel->inside_count = callee ? 1 : op->region_count;
   kernel->inside = VT_NEW_ARRAY(f->arena, vt_kernel_list *, kernel->inside_count + 1);
-  for (uint32_t i = 0; i < kernel->inside_count; i++)
-    kernel->inside[i] = vt_kernels_make(f->model, callee ? callee : op->regions[i], f->arena);
+  for (uint32_t i = 0; i < kernel->inside_count; i++) {
+    vt_func *func = callee ? callee : op->regions[i];
+    kernel->inside[i] = vt_kernels_make(f->model, &(vt_scope){f->scope, op, func}, func, f->arena);
+  }
 }
 
 // A copy with no more room than it takes.
@@ -841,7 +844,7 @@ static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
     kernel->network_s = vt_network_seconds(f->model, g->hero);
     kernel->windows = vt_network_windows(f->model, g->hero);
   } else {
-    vt_kernel_work(f->model, kernel);
+    vt_kernel_work(f->model, f->scope, kernel);
   }
 }
 
@@ -945,9 +948,9 @@ static void prepare(fusing *f) {
 }
 
 // errors: false, some kernels wait for each other
-static bool make(const vt_device_model *model, vt_func *func, vt_arena *arena, bool careful,
-                 vt_kernel_list *list) {
-  fusing f = {.model = model, .arena = arena, .func = func, .careful = careful};
+static bool make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
+                 vt_arena *arena, bool careful, vt_kernel_list *list) {
+  fusing f = {.model = model, .scope = scope, .arena = arena, .func = func, .careful = careful};
   f.scratch.brief = true;
   *list = (vt_kernel_list){.func = func};
   prepare(&f);
@@ -968,10 +971,11 @@ static bool make(const vt_device_model *model, vt_func *func, vt_arena *arena, b
   return listed;
 }
 
-vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_arena *arena) {
+vt_kernel_list *vt_kernels_make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
+                                vt_arena *arena) {
   vt_kernel_list *list = VT_NEW(arena, vt_kernel_list);
-  if (!make(model, func, arena, false, list)) {
-    bool listed = make(model, func, arena, true, list);
+  if (!make(model, scope, func, arena, false, list)) {
+    bool listed = make(model, scope, func, arena, true, list);
     vt_assert(listed);
   }
   return list;

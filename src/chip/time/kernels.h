@@ -24,8 +24,8 @@ typedef struct vt_rates {
   double idle_w, busiest_w;        // of a chip
   double sustained;                // of the matrix units' rate in long programs
   double read_share;               // of HBM, that reading alone sustains
-  double scoped_bytes; // of VMEM, for the kernel that runs; the rest is for whole arrays
-  double offload;      // 1: reduce-scatters run beside kernels
+  double scoped_bytes;             // of VMEM, that whole arrays do not get
+  double offload;                  // 1: reduce-scatters run beside kernels
 } vt_rates;
 const vt_rates *vt_rates_of(const vt_chip *chip);
 
@@ -99,14 +99,15 @@ struct vt_kernel_list {
 };
 
 // The kernels of a function and of all that it runs, with their members, reads and writes. (fuse.c)
-vt_kernel_list *vt_kernels_make(const vt_device_model *model, vt_func *func, vt_arena *arena);
+vt_kernel_list *vt_kernels_make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
+                                vt_arena *arena);
 // The value that an operator without work of its own hands on.
 const vt_value *vt_kernel_source(const vt_value *value);
 // Bytes that a value takes in memory.
 double vt_kernel_bytes(const vt_device_model *model, vt_type type);
 
-// Fills in the work of one kernel. (work.c)
-void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel);
+// Fills in the work of one kernel of the scope's function. (work.c)
+void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel);
 
 // What a vector operator costs, in operations and passes on a register.
 typedef struct vt_vector_cost {

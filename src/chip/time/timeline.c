@@ -633,7 +633,7 @@ void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
   vt_known_sizes sizes = {0};
   model.groups = vt_network_groups(arena);
   model.sizes = &sizes;
-  vt_kernel_list *list = vt_kernels_make(&model, module->main, arena);
+  vt_kernel_list *list = vt_kernels_make(&model, NULL, module->main, arena);
   run_all(&model, list, 1, arena, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));
   if (tired > 0)

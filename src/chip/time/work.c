@@ -305,11 +305,11 @@ static double indexed_rows(const vt_op *op) {
 }
 
 // A kernel in a language of its own, with a grid of steps. Its blocks come while it works.
-static bool work_of_call(const vt_device_model *model, vt_kernel *kernel) {
+static bool work_of_call(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel) {
   const vt_op *call = kernel->hero;
   vt_kernel_cost cost;
   if (!model->cost_of || !call || call->code != VT_OP_CUSTOM_CALL ||
-      !model->cost_of(call, model->chip->mxu_edge, model->rates->weight_load, &cost))
+      !model->cost_of(call, scope, model->chip->mxu_edge, model->rates->weight_load, &cost))
     return false;
   vector_work w = {.lanes = cost.lanes, .loads = cost.loads, .stores = cost.stores};
   for (int code = 0; code < VT_OP_COUNT; code++)
@@ -400,9 +400,9 @@ static bool is_for_vectors(const vt_device_model *model, const vt_kernel *kernel
   return p->depth <= 1 || vectors <= matrices;
 }
 
-void vt_kernel_work(const vt_device_model *model, vt_kernel *kernel) {
+void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel) {
   kernel->cores = model->cores;
-  if (work_of_call(model, kernel)) return;
+  if (work_of_call(model, scope, kernel)) return;
   kernel->cores = fmin(model->cores, fmax(1, floor(parts_of(model, kernel))));
   if (kernel->kind != VT_KERNEL_PRODUCT) {
     count_vector_work(model, kernel);
