@@ -119,12 +119,13 @@ double vt_product_seconds(const vt_device_model *model, const vt_product *p) {
 }
 
 // Blocks that are held at once: of both operands two each, one being filled; of the result its f32
-// sum, which is written from there.
-enum { SUM_BYTES = 4 };
+// sum, which is written from there. They have the room that XLA leaves a kernel by default
+// (xla_tpu_scoped_vmem_limit_kib), also on v6e, where whole arrays have less than the rest of VMEM.
+enum { SUM_BYTES = 4, BLOCKS_BYTES = 16 << 20 };
 
 double vt_product_traffic(const vt_device_model *model, const vt_product *p, double lhs,
                           double rhs) {
-  double room = fmin(model->rates->scoped_bytes, (double)model->chip->vmem_bytes_per_core * 0.75);
+  double room = fmin(BLOCKS_BYTES, (double)model->chip->vmem_bytes_per_core * 0.75);
   double e_lhs = lhs / fmax(p->batch * p->rows * p->depth, 1);
   double e_rhs = rhs / fmax(p->batch * p->depth * p->columns, 1);
   double least = HUGE_VAL;
