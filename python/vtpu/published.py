@@ -25,6 +25,8 @@ try:
     import jax.numpy as jnp
     from jax.ad_checkpoint import checkpoint_name
     from jax.experimental.pallas.ops.tpu import flash_attention
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
     from jax.sharding import AbstractMesh, NamedSharding
     from jax.sharding import PartitionSpec as P
 except ModuleNotFoundError as missing:
@@ -51,7 +53,15 @@ MODELS = {
     "GPT3-175B": (96, 12288, 96, 96, 128, 49152, 50304),
 }
 MAXTEXT = {"activation": "relu", "tied": True, "merged": False}
-LLAMA = {"flash": 1024, "iota": True, "length": 8192}
+# Blocks of the attention kernel: of JAX's flash attention as MaxText called it in December 2023; of splash attention by the
+# settings of the recipes, or where these have none by MaxText's. Those for 7x take tokamax's splash attention.
+FLASH = {"block_b": 2, "block_q": 512, "block_k_major": 512, "block_k": 512,
+         "block_q_major_dkv": 512, "block_k_major_dkv": 512, "block_q_dkv": 512, "block_k_dkv": 512,
+         "block_q_dq": 1024, "block_k_dq": 256, "block_k_major_dq": 512}  # fmt: skip
+SPLASH = {"block_q": 1024, "block_kv": 512, "block_kv_compute": 512, "block_q_dkv": 2048, "block_kv_dkv": 512,
+          "block_kv_dkv_compute": 512, "block_q_dq": 2048, "block_kv_dq": 512}  # fmt: skip
+FUSED = dict.fromkeys(("block_q", "block_kv", "block_kv_compute", "block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute"), 2048)
+LLAMA = {"kernel": FUSED, "iota": True, "length": 8192, "shifts": True}
 HOST = ("input", "q", "k", "v")
 
 # model, slice, devices, slices, published, sequences a device, source, what differs
@@ -62,12 +72,12 @@ STEPS = [
     ("22B", "v4-128", 64, 8, 146, 16, "maxtext", MAXTEXT),
     ("52B", "v4-384", 192, 1, 154, 10, "maxtext", MAXTEXT),
     ("52B", "v4-384", 192, 2, 162, 10, "maxtext", MAXTEXT),
-    *((model, "v5litepod-256", 256, slices, rate, batch, "maxtext", {"flash": 1024, "iota": True, **more, **MAXTEXT})
+    *((model, "v5litepod-256", 256, slices, rate, batch, "maxtext", {"kernel": FLASH, "iota": True, **more, **MAXTEXT})
       for model, batch, one, many, more in (
           ("16B", 6, 120, 108, {}), ("32B", 4, 132, 119, {}), ("64B", 2, 118, 99, {}), ("128B", 1, 110, 91, {"split": 16}))
       for slices, rate in ((1, one), (32, many))),
     *((model, f"v5p-{2 * devices}", devices, slices, rate, batch, "maxtext",
-       {"flash": 1024, "iota": True, "split": split, "keep": keep, **MAXTEXT})
+       {"kernel": FLASH, "iota": True, "split": split, "keep": keep, **MAXTEXT})
       for model, devices, slices, rate, batch, split, keep in (
           ("32B", 64, 1, 328, 8, 4, "products"), ("32B", 64, 2, 319, 8, 4, "products"), ("64B", 64, 1, 323, 4, 4, "products"),
           ("128B", 128, 1, 315, 2, 8, "products"), ("256B", 512, 1, 308, 2, 8, "products"), ("512B", 512, 1, 294, 2, 16, ()),
@@ -77,33 +87,54 @@ STEPS = [
     *(("Llama3.1-70B", f"v6e-{devices}", devices, 1, Seconds(seconds), batch, "recipes", {"keep": HOST, **LLAMA})
       for devices, seconds, batch in ((64, 18.688, 2), (128, 34.786, 4), (256, 42.656, 5))),
     ("Llama3.1-405B", "v6e-256", 256, 2, Seconds(54.803), 1, "recipes",
-     {"keep": ("input",), **LLAMA, "merged": False, "across": True}),
-    ("GPT3-175B", "v6e-256", 256, 1, Seconds(17.182), 3, "recipes", {"flash": 1024, "iota": True, **MAXTEXT, "activation": "gelu"}),
-    ("Llama3.1-70B", "tpu7x-128", 128, 1, 603.5, 2, "recipes", LLAMA),
-    ("Llama3.1-405B", "tpu7x-512", 512, 1, 630.7, 3, "recipes", {"keep": ("input", "down", "k", "v"), **LLAMA}),
+     {"keep": ("input",), **LLAMA, "kernel": SPLASH, "merged": False, "across": True}),
+    ("GPT3-175B", "v6e-256", 256, 1, Seconds(17.182), 3, "recipes", {"kernel": SPLASH, "iota": True, **MAXTEXT, "activation": "gelu"}),
+    ("Llama3.1-70B", "tpu7x-128", 128, 1, 603.5, 2, "recipes",
+     {**LLAMA, "kernel": FUSED | {"block_kv": 1024, "block_kv_compute": 512, "block_kv_dkv_compute": 256}}),
+    ("Llama3.1-405B", "tpu7x-512", 512, 1, 630.7, 3, "recipes", {"keep": ("input", "down", "k", "v"), **LLAMA,
+      "kernel": FUSED | {"block_q": 1024, "block_kv_compute": 256, "block_kv_dkv_compute": 1024}}),
 ]  # fmt: skip
-SIZES = ("block_q", "block_k_major", "block_k", "block_q_major_dkv", "block_k_major_dkv", "block_k_dkv", "block_q_dkv",
-         "block_k_major_dq", "block_k_dq", "block_q_dq")  # fmt: skip
-
-
 def norm(x, scale):
     y = x.astype(jnp.float32)
     return (y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6) * scale).astype(jnp.bfloat16)
 
 
-def attention(q, k, v, mesh, size, flash):
-    """Causal, of [batch, heads, length, size]."""
-    if flash:
-        blocks = flash_attention.BlockSizes(block_b=1, **{name: min(flash, q.shape[2]) for name in SIZES})
-        each = P(("slices", "rows"), "columns")
+def rotate(x, shifts):
+    """Rotary positions, of [batch, heads, length, size]: by pairs of elements, or with `shifts` of the elements instead."""
+    angle = jnp.arange(x.shape[2])[:, None] / 10000 ** (2 * jnp.arange(x.shape[3] // 2) / x.shape[3])
+    if shifts:
+        sin, cos = (jnp.repeat(function(angle), 2, -1) for function in (jnp.sin, jnp.cos))
+        left, right = (jnp.concatenate([x[..., by:], x[..., :by]], -1) for by in (1, -1))
+        odd = jnp.arange(x.shape[3]) % 2 == 1
+        return (x * cos + jnp.where(odd, right, left) * sin * jnp.where(odd, 1, -1)).astype(x.dtype)
+    pairs = x.astype(jnp.float32).reshape(*x.shape[:3], -1, 2)
+    a, b, sin, cos = pairs[..., 0], pairs[..., 1], jnp.sin(angle), jnp.cos(angle)
+    return jnp.stack([(a * cos - b * sin).astype(x.dtype), (b * cos + a * sin).astype(x.dtype)], -1).reshape(x.shape)
 
-        def kernel(q, k, v):
-            return flash_attention.flash_attention(q, k, v, causal=True, sm_scale=size**-0.5, block_sizes=blocks)
 
-        return jax.shard_map(kernel, mesh=mesh, in_specs=(each,) * 3, out_specs=each, check_vma=False)(q, k, v)
-    scores = jnp.einsum("bhtk,bhsk->bhts", q, k, preferred_element_type=jnp.float32) * size**-0.5
-    scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
-    return jnp.einsum("bhts,bhsk->bhtk", jax.nn.softmax(scores, -1).astype(jnp.bfloat16), v)
+def attention(q, k, v, segments, mesh, kernel):
+    """Causal, within segments, of [batch, heads, length, size]."""
+    if not kernel:
+        scores = jnp.einsum("bhtk,bhsk->bhts", q, k, preferred_element_type=jnp.float32)
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
+        return jnp.einsum("bhts,bhsk->bhtk", jax.nn.softmax(scores, -1).astype(jnp.bfloat16), v)
+
+    def flash(q, k, v, segments):
+        blocks = flash_attention.BlockSizes(**{name: min(size, q.shape[0 if name == "block_b" else 2]) for name, size in kernel.items()})
+        return flash_attention.flash_attention(q, k, v, segment_ids=flash_attention.SegmentIds(segments, segments), causal=True,
+                                               block_sizes=blocks)  # fmt: skip
+
+    def splashes(q, k, v, segments):
+        sizes = {name: min(size, q.shape[2]) for name, size in kernel.items()}
+        mask = masks.MultiHeadMask([masks.CausalMask((q.shape[2],) * 2)] * q.shape[1])
+        blocks = splash.BlockSizes(**sizes, use_fused_bwd_kernel="block_q_dq" not in sizes)
+        each = splash.make_splash_mha(mask, block_sizes=blocks, head_shards=1, q_seq_shards=1)
+        return jax.vmap(each)(q, k, v, segment_ids=splash.SegmentIds(segments, segments))
+
+    rows = ("slices", "rows")
+    each = P(rows, "columns")
+    return jax.shard_map(flash if "block_b" in kernel else splashes, mesh=mesh, in_specs=(*(each,) * 3, P(rows)), out_specs=each,
+                         check_vma=False)(q, k, v, segments)  # fmt: skip
 
 
 def whole_sums(mesh, spec):
@@ -123,38 +154,40 @@ def policy_of(keep):
         names_which_can_be_saved=[], names_which_can_be_offloaded=list(keep), offload_src="device", offload_dst="pinned_host")
 
 
-def language_model(model, devices, slices, batch, activation=None, tied=False, flash=0, iota=False, split=1, keep=(), merged=True,
-                   across=False, length=2048):
+def language_model(model, devices, slices, batch, activation=None, tied=False, kernel=None, iota=False, split=1, keep=(), merged=True,
+                   across=False, shifts=False, length=2048):
     """The step, its arguments, and the model's flop a device, in which recomputation does not count."""
     layers, width, heads, kv_heads, size, hidden, vocabulary = MODELS[model]
     mesh = AbstractMesh((slices, devices // split, split), ("slices", "rows", "columns"))
     rows = ("slices", "rows")
     between = NamedSharding(mesh, P(rows, None, "columns" if split > 1 else None))
 
-    def layer(x, w):
+    def layer(x, w, segments):
         x = checkpoint_name(x, "input")
         w = {k: v if v.ndim == 1 else v.astype(jnp.bfloat16) for k, v in w.items()}
         if not merged:
             w = {k: v if v.ndim == 1 else whole_sums(mesh, P(*weights[k][1][1:]))(v) for k, v in w.items()}
         h = norm(x, w["norm1"])
-        q, k, v = (checkpoint_name(jnp.einsum("btd,dhk->bhtk", h, w[name]), name) for name in "qkv")
-        k, v = (jnp.repeat(a, heads // kv_heads, 1) for a in (k, v))
-        x = x + checkpoint_name(jnp.einsum("bhtk,hkd->btd", attention(q, k, v, mesh, size, flash), w["o"]), "out")
+        q, k, v = (jnp.einsum("btd,dhk->bhtk", h, w[name]) for name in "qkv")
+        if activation != "gelu":
+            q, k = rotate(q, shifts), rotate(k, shifts)
+        q, k, v = (checkpoint_name(a, name) for a, name in ((q, "q"), (k, "k"), (v, "v")))
+        x = x + checkpoint_name(jnp.einsum("bhtk,hkd->btd", attention(q, k, v, segments, mesh, kernel), w["o"]), "out")
         h = norm(x, w["norm2"])
         h = getattr(jax.nn, activation)(h @ w["up"]) if activation else jax.nn.silu(h @ w["gate"]) * (h @ w["up"])
         return jax.lax.with_sharding_constraint(x + checkpoint_name(h @ w["down"], "down"), between), None
 
-    def loss(p, tokens, targets):
+    def loss(p, tokens, targets, segments):
         table = p["in"].astype(jnp.bfloat16)
         x = jax.nn.one_hot(tokens, vocabulary, dtype=jnp.bfloat16) @ table if iota else table[tokens]
         x = jax.lax.with_sharding_constraint(x, between)
-        x, _ = jax.lax.scan(jax.checkpoint(layer, policy=policy_of(keep) or None), x, p["layers"])
+        x, _ = jax.lax.scan(jax.checkpoint(lambda x, w: layer(x, w, segments), policy=policy_of(keep) or None), x, p["layers"])
         x = norm(x, p["norm"])
         logits = (x @ (table.T if tied else p["out"].astype(jnp.bfloat16))).astype(jnp.float32)
         return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, targets[..., None], -1)[..., 0])
 
-    def step(p, m, v, tokens, targets):
-        value, g = jax.value_and_grad(loss)(p, tokens, targets)
+    def step(p, m, v, tokens, targets, segments):
+        value, g = jax.value_and_grad(loss)(p, tokens, targets, segments)
         m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
         v = jax.tree.map(lambda a, b: 0.95 * a + 0.05 * b * b, v, g)
         return jax.tree.map(lambda p, a, b: p - 1e-4 * (a * jax.lax.rsqrt(b + 1e-8) + 0.1 * p), p, m, v), m, v, value
@@ -180,7 +213,7 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, f
     tokens = array((batch * devices * slices, length), P(rows), jnp.int32)
     matrices = layers * (width * size * 2 * (heads + kv_heads) + width * hidden * (2 if activation else 3)) + vocabulary * width
     flop = 6 * matrices * batch * length + 12 * layers * length * heads * size * batch * length
-    return jax.jit(step, donate_argnums=(0, 1, 2)), (p, p, p, tokens, tokens), flop
+    return jax.jit(step, donate_argnums=(0, 1, 2)), (p, p, p, tokens, tokens, tokens), flop
 
 
 # ---- data-parallel steps ----------------------------------------------------------------------------------------------
