@@ -440,6 +440,8 @@ static const conv_row conv_rows[] = {
     {"stem", NHWC, {1, 32, 32, 3}, {7, 7, 3, 64}, 2, 2, 3, 1, 1, false, 1, 1, true},
     {"3x3 stride 2, padded (0, 1)", NHWC, {2, 14, 14, 32}, {3, 3, 32, 32}, 2, 0, 1, 1, 1, false, 1, 1, true},
     {"1x1", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 1, 0, 0, 1, 1, false, 1, 1, true},
+    {"1x1, shifted", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 1, 1, -1, 1, 1, false, 1, 1, false},
+    {"windows in the padding", {"b01f", "01oi", "f01b"}, {3, 4, 11, 6}, {3, 2, 1, 6}, 2, 0, 3, 1, 1, false, 1, 1, false},
     {"1x1 stride 2", NHWC, {2, 14, 14, 32}, {1, 1, 32, 64}, 2, 0, 0, 1, 1, false, 1, 1, true},
     {"dilated", NHWC, {2, 14, 14, 16}, {3, 3, 16, 32}, 1, 2, 2, 1, 2, false, 1, 1, true},
     {"depthwise", NHWC, {2, 14, 14, 32}, {3, 3, 1, 32}, 1, 1, 1, 1, 1, false, 32, 1, true},
