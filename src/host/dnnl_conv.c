@@ -592,12 +592,16 @@ static bool step_strip(vt_plan *plan, vt_step *step, const conv *c) {
     int d = i - (2 - c->spatial); // of one dimension: a line
     w->input[i] = w->output[i] = w->kernel[i] = w->stride[i] = w->dilation[i] = 1;
     if (d < 0) continue;
-    if (c->stride[OUT][d] != dense || (c->reversal[d] && c->size[RHS][d] > 1)) return false;
+    if (c->stride[OUT][d] != dense) return false;
     w->input[i] = c->size[LHS][d], w->output[i] = c->size[OUT][d];
     w->kernel[i] = c->size[RHS][d];
     w->stride[i] = c->window_strides[d], w->dilation[i] = c->rhs_dilation[d];
     w->low[i] = c->padding[2 * d];
     w->input_strides[i] = c->stride[LHS][d], w->rhs_taps[i] = c->stride[RHS][d];
+    if (c->reversal[d]) {
+      w->rhs_start += (w->kernel[i] - 1) * w->rhs_taps[i];
+      w->rhs_taps[i] = -w->rhs_taps[i];
+    }
     dense *= w->output[i];
     strip.m *= w->output[i], strip.k *= w->kernel[i];
   }

@@ -187,7 +187,7 @@ static void find_rows(const vt_strip *p, const uint16_t *rhs, int64_t run, int64
     int64_t across = p->runs / w->kernel[0], channel = number % p->channels;
     int64_t y = run / across, x = across > 1 ? run % across : number / p->channels;
     if (channel < w->channels)
-      rows[i] = rhs + y * w->rhs_taps[0] + x * w->rhs_taps[1] + channel * p->rhs_row;
+      rows[i] = rhs + w->rhs_start + y * w->rhs_taps[0] + x * w->rhs_taps[1] + channel * p->rhs_row;
   }
 }
 

@@ -19,7 +19,8 @@ typedef struct vt_strip_window {
   int64_t input[2], output[2], kernel[2]; // sizes: rows, columns
   int64_t stride[2], dilation[2], low[2];
   int64_t input_strides[2];
-  int64_t rhs_taps[2]; // of the right side
+  int64_t rhs_taps[2]; // of the right side; negative where it is reversed
+  int64_t rhs_start;   // of its first tap
 } vt_strip_window;
 
 // sums[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, k, n]; of a convolution the batch
