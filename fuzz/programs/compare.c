@@ -184,7 +184,7 @@ static vt_status partition(vt_module *module, bool poison) {
 // its holders is nobody's to judge.
 static verdict run_partitioned(trial *t, vt_text *out_why) {
   vt_module *module = NULL;
-  vt_host_options code = {.exact_dots = true, .compile_all = true};
+  vt_host_options code = {.exact_dots = true, .compile_all = true, .turn_images = true};
   vt_eval_env env = {
       .partition_count = t->program.module->num_partitions, .replica_count = 1, .exact_dots = true};
   if (program_is_open(t->program.module)) return VERDICT_SAME;
@@ -228,7 +228,7 @@ static verdict run_prediction(trial *t, vt_text *out_why) {
 
 verdict trial_host(trial *t, vt_text *out_why) {
   vt_host_options plan = {.exact_dots = true, .evaluator_only = true};
-  vt_host_options code = {.exact_dots = true, .compile_all = true};
+  vt_host_options code = {.exact_dots = true, .compile_all = true, .turn_images = true};
   verdict v = t->plain == t->program.module ? VERDICT_SAME : run_lockstep(t, out_why);
   if (!v && t->plain != t->program.module) v = run_partitioned(t, out_why);
   for (int parts = 2; parts <= 4 && !v && t->plain != t->program.module; parts += 2) {

@@ -99,9 +99,10 @@ typedef struct conv_plan {
   int64_t groups, batch_groups;
 } conv_plan;
 
-static bool plan_windows(gen *g, conv_plan *p, int64_t in[3], int64_t kernel[3], int64_t out[3]) {
+static bool plan_windows(gen *g, conv_plan *p, const vt_value *image, int64_t in[3],
+                         int64_t kernel[3], int64_t out[3]) {
   for (int32_t i = 0; i < p->spatial; i++) {
-    in[i] = gen_between(g, 1, 11);
+    in[i] = image ? image->type.dims[2 + i] : gen_between(g, 1, 11);
     kernel[i] = gen_between(g, 1, 4);
     p->stride[i] = gen_chance(g, 50) ? 1 : gen_between(g, 1, 3);
     p->lhs_dilation[i] = gen_chance(g, 75) ? 1 : gen_between(g, 2, 3);
@@ -144,27 +145,46 @@ static void set_conv_attrs(vt_op *op, const conv_plan *p) {
   set_precision(op);
 }
 
-bool gen_convolution(gen *g, const gen_row *row) {
-  conv_plan p = {.spatial =
-                     (int32_t)gen_between(g, gen_chance(g, 5) ? 0 : 1, gen_chance(g, 15) ? 3 : 2),
-                 .groups = 1,
-                 .batch_groups = 1};
-  int64_t in[3], kernel[3], out[3];
-  if (!plan_windows(g, &p, in, kernel, out)) return false;
+// An array of the program that can be images, by N, features and pixels; NULL: none was chosen.
+static vt_value *find_image(gen *g, const gen_row *row) {
+  if (!gen_chance(g, 60)) return NULL;
+  vt_value *image = gen_any(g, row->dtypes, PICK_EXACT);
+  vt_type type = image->type;
+  bool fits = type.rank >= 3 && type.rank <= 5 && vt_type_elements(type) <= 2000;
+  return fits && type.dims[0] >= 1 && type.dims[1] >= 1 && type.dims[1] <= 12 ? image : NULL;
+}
+
+static void choose_groups(gen *g, conv_plan *p) {
+  p->groups = p->batch_groups = 1;
   if (gen_chance(g, 30))
-    p.groups = gen_between(g, 2, 3);
+    p->groups = gen_between(g, 2, 3);
   else if (gen_chance(g, 15))
-    p.batch_groups = 2;
-  int64_t batch = gen_between(g, 1, 3) * p.batch_groups;
-  int64_t features = gen_chance(g, 30) ? 1 : gen_between(g, 1, 9);
+    p->batch_groups = 2;
+}
+
+bool gen_convolution(gen *g, const gen_row *row) {
+  vt_value *image = find_image(g, row);
+  conv_plan p = {.spatial =
+                     (int32_t)gen_between(g, gen_chance(g, 5) ? 0 : 1, gen_chance(g, 15) ? 3 : 2)};
+  if (image) p.spatial = image->type.rank - 2;
+  int64_t in[3], kernel[3], out[3];
+  choose_groups(g, &p);
+  if (image && (image->type.dims[0] % p.batch_groups || image->type.dims[1] % p.groups))
+    p.groups = p.batch_groups = 1;
+  if (!plan_windows(g, &p, image, in, kernel, out)) return false;
+  int64_t batch = image ? image->type.dims[0] : gen_between(g, 1, 3) * p.batch_groups;
+  int64_t features = image               ? image->type.dims[1] / p.groups
+                     : gen_chance(g, 30) ? 1
+                                         : gen_between(g, 1, 9);
   int64_t outputs = gen_between(g, 1, gen_chance(g, 20) ? 20 : 4) * p.groups * p.batch_groups;
-  place(g, &p, 0, batch, features * p.groups, in);
+  vt_dtype dtype = image ? image->type.dtype : gen_dtype(g, row->dtypes);
+  if (!image) place(g, &p, 0, batch, features * p.groups, in);
   place(g, &p, 1, features, outputs, kernel);
   place(g, &p, 2, batch / p.batch_groups, outputs, out);
-  vt_dtype dtype = gen_dtype(g, row->dtypes);
+  for (int32_t d = 0; image && d < p.spatial + 2; d++) p.places[0][d] = d;
   vt_type type = gen_type(g, result_dtype(g, dtype), p.spatial + 2, p.dims[2]);
   if (vt_type_elements(type) > 8000) return false;
-  vt_value *x[2] = {operand(g, gen_type(g, dtype, p.spatial + 2, p.dims[0])),
+  vt_value *x[2] = {image ? image : operand(g, gen_type(g, dtype, p.spatial + 2, p.dims[0])),
                     operand(g, gen_type(g, dtype, p.spatial + 2, p.dims[1]))};
   vt_op *op = gen_op(g, row->code, 2, x, 1, &type, 0);
   set_conv_attrs(op, &p);

@@ -7,13 +7,16 @@
 // estimate depends on shapes only, so the tier,
 // and with it every bit of the results, is the same in each run.
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "host/cpu.h"
+#include "host/image_layout.h"
 #include "host/kernel_move.h"
 #include "host/plan.h"
+#include "passes/rewrite.h"
 
 enum {
   SMALL_WORK = 64 << 10, // element operations
@@ -124,12 +127,21 @@ static bool is_quick(const vt_program *program) {
   return time <= MOST_TIME;
 }
 
+static vt_status turn_images(vt_program *program) {
+  const char *skip = getenv("VTPU_SKIP_PASSES");
+  if (vt_pass_listed(skip, skip ? strlen(skip) : 0, "image_layout")) return VT_OK;
+  vt_image_options options = {.strips = vt_host_has_amx(), .always = program->options.turn_images};
+  bool changed;
+  return vt_image_layout(program->module, &options, &changed);
+}
+
 static vt_status plan_program(void *user) {
   vt_program *program = user;
   const vt_host_options *options = &program->options;
   if (options->part_of) find_here(program);
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
+  if (!program->small && !options->evaluator_only) VT_TRY(turn_images(program));
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
   if (program->no_memory) return vt_error_no_memory();
   vt_status st = vt_kernels_compile(program);

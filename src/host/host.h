@@ -26,6 +26,7 @@ typedef struct vt_host_options {
   bool evaluator_only; // no generated code, no libraries: every step is a kernel of src/eval
   // generated code and libraries also for programs too small to be worth it (tests)
   bool compile_all;
+  bool turn_images; // image_layout.h whatever it costs (tests)
 } vt_host_options;
 
 // What the passes, which run earlier, need to know about this machine.

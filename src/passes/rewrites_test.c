@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rewrites_test.c - what each pass does to a program, as text: opt_NAME.txt next to opt_NAME.c,
-// likewise for the passes of src/spmd. A case is
+// likewise for the passes of src/spmd and src/host. A case is
 //
 //   // case: what it shows
 //   // pass: fold dce exact_dots      passes in the order they run, then options
@@ -25,6 +25,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "host/image_layout.h"
 #include "import/import.h"
 #include "passes/collectives.h"
 #include "passes/passes.h"
@@ -33,6 +34,7 @@
 typedef struct settings {
   vt_pass_options options;
   vt_collective_options collectives;
+  vt_image_options images;
   int32_t devices;
   bool own_arrays;
 } settings;
@@ -67,6 +69,10 @@ static vt_status run_collectives(vt_module *module, const settings *with, bool *
 static vt_status run_pipeline(vt_module *module, const settings *with, bool *out_changed) {
   *out_changed = true;
   return vt_passes_run(module, &with->options);
+}
+
+static vt_status run_image_layout(vt_module *module, const settings *with, bool *out_changed) {
+  return vt_image_layout(module, &with->images, out_changed);
 }
 
 static vt_status run_replicas(vt_module *module, const settings *with, bool *out_changed) {
@@ -116,6 +122,7 @@ static const struct pass {
 #undef COLLECTIVE
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"collectives", "passes/collectives.txt", run_collectives},
+    {"image_layout", "host/image_layout.txt", run_image_layout},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
     {"edges", "spmd/edges.txt", run_edges},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},
@@ -170,6 +177,10 @@ static void read_words(const test_case *c, settings *with, const struct pass **r
       with->collectives.all_reduce.bytes = with->collectives.others.bytes = number;
     } else if (option_is(word, "combine_count", &number)) {
       with->collectives.all_reduce.count = with->collectives.others.count = number;
+    } else if (option_is(word, "strips", &number)) {
+      with->images.strips = true;
+    } else if (option_is(word, "always", &number)) {
+      with->images.always = true;
     } else if (option_is(word, "own_arrays", &number)) {
       with->own_arrays = true;
     } else if (option_is(word, "devices", &number)) {
