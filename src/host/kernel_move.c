@@ -104,14 +104,22 @@ VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, i
   }
 }
 
+// Where the columns of a tile lie: `count` of them `step` bytes apart, and then the next so many,
+// whose first is `skip` bytes behind where the one after the last would be.
+typedef struct columns_at {
+  int64_t count, step, skip;
+} columns_at;
+
 // One tile, rows x columns elements: `to` has columns next to each other, `from` rows. It passes
 // through a buffer of its own, so that each cache line of either side is accessed all at once:
 // large power-of-two strides would otherwise evict the tile's lines from L1 before they are fully
 // used. Of 4 bytes, lines are written faster one number after the other than in squares.
 #define TAKE_LINES(type)                                                                           \
   type lines[TILE][TILE + 64 / sizeof(type)];                                                      \
-  for (int64_t c = 0; c < columns; c++)                                                            \
-  memcpy(lines[c], from + c * from_step, (size_t)rows * sizeof(type))
+  for (int64_t c = 0, end; c < columns; from += at->skip) {                                        \
+    end = columns - c < at->count ? columns : c + at->count;                                       \
+    for (; c < end; c++, from += at->step) memcpy(lines[c], from, (size_t)rows * sizeof(type));    \
+  }
 
 #define TRANSPOSE(type, lanes)                                                                     \
   do {                                                                                             \
@@ -127,7 +135,7 @@ VT_ANY_CPU static void copy_line(char *restrict to, const char *restrict from, i
   } while (0)
 
 static void transpose_words(char *to, const char *from, int64_t rows, int64_t columns,
-                            int64_t to_step, int64_t from_step) {
+                            int64_t to_step, const columns_at *at) {
   TAKE_LINES(word32);
   for (int64_t r = 0; r < rows; r++) {
     word32 *line = (word32 *)(to + r * to_step);
@@ -136,7 +144,7 @@ static void transpose_words(char *to, const char *from, int64_t rows, int64_t co
 }
 
 VT_ANY_CPU static void transpose_tile(char *to, const char *from, int64_t rows, int64_t columns,
-                                      int64_t to_step, int64_t from_step, int64_t bytes) {
+                                      int64_t to_step, const columns_at *at, int64_t bytes) {
   vt_assert(rows <= TILE && columns <= TILE &&
             (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8));
   switch (bytes) {
@@ -147,7 +155,7 @@ VT_ANY_CPU static void transpose_tile(char *to, const char *from, int64_t rows, 
     TRANSPOSE(uint16_t, 8);
     break;
   case 4:
-    transpose_words(to, from, rows, columns, to_step, from_step);
+    transpose_words(to, from, rows, columns, to_step, at);
     break;
   default:
     TRANSPOSE(uint64_t, 2);
@@ -253,29 +261,47 @@ static void copy_lines(const vt_box *box, char *to_base, const char *from_base, 
   }
 }
 
+// Few columns, as the taps of weights: a tile has those of the dimension before too, which lie next
+// to them.
+static void copy_turned(const vt_box *box, int32_t turned, char *to_base, const char *from_base,
+                        bool parallel) {
+  int32_t last = box->rank - 1;
+  int64_t columns = box->dims[last], rows = box->dims[turned];
+  int64_t each = columns, width = TILE, piece = columns, between = 0;
+  uint32_t skip = 1u << last | 1u << turned;
+  if (last && turned != last - 1 && columns <= TILE / 2 &&
+      box->to[last - 1] == columns * box->bytes) {
+    between = box->from[last - 1];
+    width = TILE / columns * columns, piece = 16 * width;
+    columns *= box->dims[last - 1];
+    skip |= 1u << (last - 1);
+  }
+  columns_at at = {each, box->from[last], between - each * box->from[last]};
+  int64_t tiles = (rows + TILE - 1) / TILE, pieces = (columns + piece - 1) / piece;
+  int64_t items = count_outer(box, skip) * tiles * pieces;
+#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
+  for (int64_t item = 0; item < items; item++) {
+    int64_t to_at, from_at, begin = item % pieces * piece, r = item / pieces % tiles * TILE;
+    int64_t height = rows - r < TILE ? rows - r : TILE;
+    int64_t end = columns - begin < piece ? columns : begin + piece;
+    locate(box, item / pieces / tiles, skip, &to_at, &from_at);
+    char *to = to_base + to_at + r * box->to[turned];
+    const char *from = from_base + from_at + r * box->bytes;
+    for (int64_t c = begin; c < end; c += width)
+      transpose_tile(to + c * box->bytes, from + c / each * between + c % each * at.step, height,
+                     end - c < width ? end - c : width, box->to[turned], &at, box->bytes);
+  }
+}
+
 void vt_box_copy(const vt_box *box, void *to_base, const void *from_base) {
   vt_assert(box->rank >= 1 && box->rank <= VT_MAX_RANK && box->bytes >= 1);
-  int32_t last = box->rank - 1, turned = turned_dim(box);
+  int32_t turned = turned_dim(box);
   bool parallel = count_outer(box, 0) * box->bytes > PARALLEL_BYTES;
   if (turned < 0) {
     copy_lines(box, to_base, from_base, parallel);
     return;
   }
-  uint32_t skip = 1u << last | 1u << turned;
-  int64_t columns = box->dims[last], rows = box->dims[turned], tiles = (rows + TILE - 1) / TILE;
-  int64_t items = count_outer(box, skip) * tiles;
-#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
-  for (int64_t item = 0; item < items; item++) {
-    int64_t to_at, from_at, r = item % tiles * TILE, height = rows - r < TILE ? rows - r : TILE;
-    locate(box, item / tiles, skip, &to_at, &from_at);
-    char *to = (char *)to_base + to_at;
-    const char *from = (const char *)from_base + from_at;
-    for (int64_t c = 0; c < columns; c += TILE)
-      transpose_tile(to + r * box->to[turned] + c * box->bytes,
-                     from + r * box->bytes + c * box->from[last], height,
-                     columns - c < TILE ? columns - c : TILE, box->to[turned], box->from[last],
-                     box->bytes);
-  }
+  copy_turned(box, turned, to_base, from_base, parallel);
 }
 
 // One contiguous run is split so that all threads copy.

@@ -729,13 +729,13 @@ static vt_value *op_with_ints(maker m, vt_opcode code, vt_type type, int operand
 
 static void transposes(void **state) {
   (void)state;
-  static const int64_t rows[][8] = {{37, 90, 1, 1, 1, 0, 2, 3},
-                                    {5, 33, 70, 1, 2, 1, 0, 3},
-                                    {3, 20, 7, 18, 0, 2, 1, 3},
-                                    {4, 6, 8, 130, 3, 0, 2, 1},
-                                    {64, 1, 64, 16, 2, 1, 0, 3}};
+  static const int64_t rows[][8] = {
+      {37, 90, 1, 1, 1, 0, 2, 3},  {5, 33, 70, 1, 2, 1, 0, 3},
+      {3, 20, 7, 18, 0, 2, 1, 3},  {4, 6, 8, 130, 3, 0, 2, 1},
+      {64, 1, 64, 16, 2, 1, 0, 3}, {3, 3, 70, 90, 3, 2, 0, 1}, // gradients of weights
+      {5, 6, 150, 37, 3, 1, 2, 0}, {31, 40, 9, 66, 3, 2, 1, 0}};
   static const vt_dtype types[] = {VT_F32, VT_BF16, VT_U8, VT_F64};
-  for (int r = 0; r < 5; r++)
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
     for (int t = 0; t < 4; t++) {
       maker m = new_maker();
       vt_value *x = param(m, types[t], 4, rows[r]);
