@@ -103,7 +103,8 @@ static bool finds_soft(const frame *f, const vt_op *op) {
 enum { KNOWN = 1, ALIAS = 2, SOFT = 4 };
 static uint8_t nature_of(const frame *f, const vt_op *op) {
   if (op->code == VT_OP_CUSTOM_CALL) return 0;
-  return (uint8_t)(KNOWN | (finds_alias(f, op) ? ALIAS : 0) | (finds_soft(f, op) ? SOFT : 0));
+  if (finds_alias(f, op)) return KNOWN | ALIAS | SOFT;
+  return (uint8_t)(KNOWN | (finds_soft(f, op) ? SOFT : 0));
 }
 
 static bool is_alias(const frame *f, const vt_op *op) {
@@ -323,8 +324,9 @@ static void decide_hard(frame *f, const vt_op *op, int32_t at) {
     r->stored = false;
     read_until(f, op->operands[i], r->last, op->operands[i]);
   }
+  bool must = reads_array(op);
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    if (reads_array(op)) item_of(f, op->operands[i])->must = true;
+    if (must) item_of(f, op->operands[i])->must = true;
     read_until(f, op->operands[i], at, op->code == VT_OP_REDUCE ? NULL : op->operands[i]);
   }
 }
@@ -410,10 +412,13 @@ static void store(frame *f, const vt_op *op, uint32_t i, int32_t at) {
   f->ending[v->last] = value->id;
 }
 
-// What is made from parameters and constants only for this operator, which needs an array.
+static bool wants_arrays(const vt_op *op) {
+  return reads_array(op) && !(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL);
+}
+
+// What is made from parameters and constants only for this operator, which wants arrays.
 static bool is_made_for(const frame *f, const vt_op *op, uint32_t i) {
   const vt_value *value = op->operands[i];
-  if (!reads_array(op) || vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return false;
   for (uint32_t j = 0; j < i; j++)
     if (op->operands[j] == value) return false;
   while (value->op && is_alias(f, value->op)) value = value->op->operands[value->index];
@@ -435,7 +440,7 @@ static void measure(frame *f) {
   for (const vt_op *op = f->func->first; op; op = op->next, at++) {
     for (uint32_t i = 0; i < op->result_count; i++) store(f, op, i, at);
     int64_t now = f->live + (f->inside[at] ? f->inside[at]->peak : 0);
-    for (uint32_t i = 0; i < op->operand_count; i++)
+    for (uint32_t i = 0; wants_arrays(op) && i < op->operand_count; i++)
       if (is_made_for(f, op, i)) now += item_of(f, op->operands[i])->bytes;
     f->during[at] = now;
     if (now > f->peak) {
@@ -481,8 +486,7 @@ static void add_buffer(vt_live *live, vt_live_buffer b) {
   if (!b.bytes) return;
   live->bytes += b.bytes;
   live->unpadded += vt_chip_dense_bytes(b.type);
-  if (live->buffers) live->buffers[live->count] = b;
-  live->count++;
+  live->buffers[live->count++] = b;
 }
 
 static const vt_op **ops_of(const frame *f) {
@@ -504,7 +508,14 @@ static void name_buffers(const frame *f) {
     }
 }
 
-// What is live at the peak; without room for it, only counts.
+// No more are live at the peak.
+static size_t most_buffers(const frame *f) {
+  size_t count = 0;
+  for (; f && f->peak_op; f = f->inside[f->at])
+    count += (size_t)f->buffer_count + f->peak_op->operand_count;
+  return count;
+}
+
 static void collect(const frame *f, vt_live *live) {
   for (; f && f->peak_op; f = f->inside[f->at]) {
     name_buffers(f);
@@ -514,7 +525,7 @@ static void collect(const frame *f, vt_live *live) {
       if (b->start <= f->at && f->at <= b->end)
         add_buffer(live, (vt_live_buffer){b->value, b->type, b->bytes, ops[b->end]});
     }
-    for (uint32_t i = 0; i < f->peak_op->operand_count; i++) {
+    for (uint32_t i = 0; wants_arrays(f->peak_op) && i < f->peak_op->operand_count; i++) {
       const vt_value *value = f->peak_op->operands[i];
       if (is_made_for(f, f->peak_op, i))
         add_buffer(live,
@@ -535,12 +546,10 @@ void vt_chip_live(const vt_chip *chip, vt_func *main, const bool *param_host, vt
   vt_known_sizes sizes = {0};
   const frame around = {.chip = chip, .sizes = &sizes, .arena = &scratch};
   const frame *f = walk_func(&around, main, NULL, param_host, NULL);
-  *out_live = (vt_live){0};
-  collect(f, out_live);
-  vt_assert(out_live->bytes == f->peak);
-  vt_live_buffer *room = VT_NEW_ARRAY(arena, vt_live_buffer, out_live->count + 1);
+  vt_live_buffer *room = vt_arena_push_raw(arena, sizeof *room * (most_buffers(f) + 1));
   *out_live = (vt_live){.buffers = room, .peak = f->peak_op};
   collect(f, out_live);
+  vt_assert(out_live->bytes == f->peak);
   if (out_live->count)
     qsort(out_live->buffers, out_live->count, sizeof *out_live->buffers, by_bytes);
   out_live->points = VT_NEW_ARRAY(arena, vt_live_point, f->op_count + 1);

@@ -18,7 +18,7 @@ static const char host_only[] = "decompose,sink,pool,lower_precision";
 static vt_status optimise(vt_module *module) {
   vt_collective_options collectives = vt_collectives_default();
   vt_pass_options options = {.exact_dots = true, .skip = host_only};
-  VT_TRY(vt_collectives_run(module, &collectives));
+  if (module->collectives) VT_TRY(vt_collectives_run(module, &collectives));
   return vt_passes_run(module, &options);
 }
 
