@@ -106,19 +106,8 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 
 // ---- arenas -------------------------------------------------------------------------------------
 
-// Most are small and of whole words, for which a call costs more than the zeros.
-static inline void clear(char *p, size_t size) {
-  enum { WORD = 8, SMALL = 32 * WORD };
-  if (size > SMALL || size % WORD) {
-    memset(p, 0, size);
-    return;
-  }
-  for (size_t at = 0; at + 2 * WORD <= size; at += 2 * WORD) memset(p + at, 0, 2 * WORD);
-  if (size % (2 * WORD)) memset(p + size - WORD, 0, WORD);
-}
-
 // Zeros are written here, not to whole blocks: most are never filled.
-static inline void *push(vt_arena *arena, size_t size, size_t align, bool zeros) {
+static inline void *push(vt_arena *arena, size_t size, size_t align, bool clear) {
   vt_assert(align && !(align & (align - 1)) && align <= 64);
   vt_assert(arena->used <= arena->size);
   size_t at = (arena->used + align - 1) & ~(align - 1);
@@ -132,7 +121,7 @@ static inline void *push(vt_arena *arena, size_t size, size_t align, bool zeros)
   arena->used = at + size + RED_ZONE;
   arena->total_bytes += size;
   UNPOISON(p, size);
-  if (zeros && !arena->blocks->zero) clear(p, size);
+  if (clear && !arena->blocks->zero) memset(p, 0, size);
   vt_assert(arena->used <= arena->size && !((uintptr_t)p & (align - 1)));
   return p;
 }
