@@ -9,7 +9,7 @@
 //     same shape, or by one of its own;
 //   - a product, or a reduction, becomes part of the elementwise kernel that reads its result;
 //   - a kernel with a product makes its operands itself where that is cheap;
-//   - reductions over the same array share a kernel.
+//   - reductions over the same array share a kernel, with what else is made of it in step.
 #include "chip/time/kernels.h"
 
 #include <math.h>
@@ -628,32 +628,47 @@ static void decide(fusing *f, const vt_op *op) {
 
 // ---- reductions over the same array -------------------------------------------------------------
 
+static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
+  const place *p = place_of(op);
+  for (int32_t i = 0; i < p->count; i++)
+    if (find(f, p->groups[i]) == at) return true;
+  return false;
+}
+
+// What both make is made once.
 static void merge(fusing *f, int32_t from, int32_t to) {
   group *a = &f->groups.data[to], *b = &f->groups.data[from];
   for (size_t i = 0; i < b->members.size; i++)
-    vt_array_push_in(&f->scratch, &a->members, b->members.data[i]);
+    if (!belongs(f, b->members.data[i], to))
+      vt_array_push_in(&f->scratch, &a->members, b->members.data[i]);
   for (size_t i = 0; i < b->later.size; i++)
     vt_array_push_in(&f->scratch, &a->later, b->later.data[i]);
   if (b->order > a->order) a->order = b->order, a->root = b->root;
   if (b->first < a->first) a->first = b->first;
+  if (a->kind == VT_KERNEL_LOOP) a->kind = b->kind, a->hero = b->hero;
   b->joined = to;
 }
 
+// Kernels that read the same array in step, one of them to sum it, read it once, as in XLA's
+// multi-output fusion.
 static void merge_siblings(fusing *f, const vt_value *value) {
   int32_t found[MOST_SIBLINGS], count = 0;
   if (bytes_of(f, value) <= small_bytes) return;
   for (const use *u = f->known[value->id].uses; u && count < MOST_SIBLINGS; u = u->next)
     for (int32_t k = 0; k < place_of(u->op)->count && count < MOST_SIBLINGS; k++) {
       int32_t at = find(f, place_of(u->op)->groups[k]);
-      bool has = f->groups.data[at].kind != VT_KERNEL_REDUCE ||
-                 f->groups.data[at].elements != elements(f, value);
+      const group *g = &f->groups.data[at];
+      bool has = (g->kind != VT_KERNEL_REDUCE && g->kind != VT_KERNEL_LOOP) ||
+                 g->elements != elements(f, value);
       for (int32_t i = 0; i < count; i++) has = has || found[i] == at;
       if (!has) found[count++] = at;
     }
   for (int32_t i = 1; i < count; i++)
     for (int32_t j = 0; j < i; j++) {
       int32_t a = find(f, found[i]), b = find(f, found[j]);
-      if (a == b || reaches(f, a, b) || reaches(f, b, a)) continue;
+      bool sums =
+          f->groups.data[a].kind == VT_KERNEL_REDUCE || f->groups.data[b].kind == VT_KERNEL_REDUCE;
+      if (a == b || !sums || reaches(f, a, b) || reaches(f, b, a)) continue;
       merge(f, a, b);
       break;
     }
@@ -696,13 +711,6 @@ static void take_in_sums(fusing *f, int32_t at) {
 }
 
 // ---- the list -----------------------------------------------------------------------------------
-
-static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
-  const place *p = place_of(op);
-  for (int32_t i = 0; i < p->count; i++)
-    if (find(f, p->groups[i]) == at) return true;
-  return false;
-}
 
 static void add_stream(fusing *f, vt_streams *list, const vt_value *value, double bytes) {
   double whole = bytes_of(f, value);
