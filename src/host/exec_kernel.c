@@ -6,7 +6,7 @@
 #include "host/plan.h"
 
 typedef struct vt_kernel_body {
-  const vt_group *group;
+  vt_group *group;
   vt_kernel *kernel;
   void **pointers; // inputs, then outputs, filled in per execution
 } kernel_body;
@@ -41,7 +41,7 @@ static vt_status prepare_kernel(vt_plan *plan, vt_step *step) {
   return VT_OK;
 }
 
-vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
+vt_status vt_step_kernel(vt_plan *plan, vt_step *step, vt_group *group) {
   vt_assert(group->fused && step->input_count == group->input_count);
   vt_assert(step->output_count == group->output_count);
   vt_program *program = plan->program;
@@ -57,7 +57,7 @@ vt_status vt_step_kernel(vt_plan *plan, vt_step *step, const vt_group *group) {
   return VT_OK;
 }
 
-const vt_group *vt_step_group(const vt_step *step) {
+vt_group *vt_step_group(const vt_step *step) {
   return step->run == run_kernel ? ((const kernel_body *)step->body)->group : NULL;
 }
 
@@ -73,7 +73,7 @@ int64_t vt_step_picoseconds(const vt_step *step) {
   return vt_kernel_picoseconds(body->kernel);
 }
 
-const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group) {
+const vt_kernel *const *vt_kernel_wanted(vt_program *program, vt_group *group) {
   kernel_body *body = VT_NEW(&program->arena, kernel_body);
   body->group = group;
   vt_array_push(&program->kernels, body);

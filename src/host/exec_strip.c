@@ -45,11 +45,9 @@ typedef struct strip_body {
 static void finish_kernel(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
                           int64_t columns, void *middle) {
   const strip_body *body = user;
-  int64_t n = body->strip.n;
   vt_rows part = {.port = body->port,
-                  .instead = sums - row * n,
-                  .output = middle ? (uint16_t *)middle - row * n : NULL,
-                  .columns = n,
+                  .instead = sums - row * body->strip.sums_row,
+                  .output = middle ? (uint16_t *)middle - row * body->strip.n : NULL,
                   .row_lo = row,
                   .row_hi = row + rows,
                   .column_lo = column,
@@ -255,12 +253,12 @@ static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_
   *body = *(const strip_body *)product->body;
   body->port = port;
   vt_strip *strip = &body->strip;
-  const vt_group *group = vt_step_group(reader);
+  vt_group *group = vt_step_group(reader);
   int64_t rows = strip->items * strip->m;
   if (!vt_group_takes_rows(group, port, rows, strip->n, &strip->whole_rows)) return false;
   if (strip->whole_rows && rows < WHOLE_ROWS * (int64_t)strip->threads) return false;
-  strip->spread = true;
   if (!vt_strip_prepare(strip) || strip->sums_bytes > MAX_SUMS) return false;
+  vt_group_give_rows(group, port, strip->n, strip->sums_row);
   body->kernel = vt_step_kernel_of(reader);
   body->pointers = VT_NEW_ARRAY(arena, void *, reader->input_count + reader->output_count);
   vt_step both = {.op = reader->op, .run = run_strip, .runner = "strip", .body = body};

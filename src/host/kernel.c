@@ -187,6 +187,10 @@ static bool reads_matrix(const vt_nest *nest, const vt_nest_node *n) {
   return true;
 }
 
+static bool reads_port(const vt_nest_node *n, uint32_t port) {
+  return (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_GATHER) && n->input == (int32_t)port;
+}
+
 bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
                          bool *out_whole) {
   const vt_nest *nest = group->nest;
@@ -194,21 +198,40 @@ bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int
   uint32_t last = 1u << (nest->atom_count - 1);
   int64_t width = nest->atoms[nest->atom_count - 1], total = 1;
   for (int32_t a = 0; a < nest->atom_count; a++) total *= nest->atoms[a];
-  bool flat = nest->atom_count == 1 && columns % VECTORS == 0;
-  if (total != rows * columns || (width != columns && !flat)) return false;
+  if (total != rows * columns || (width != columns && nest->atom_count > 1)) return false;
   *out_whole = false;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_nest_node *n = &nest->nodes[i];
-    bool reads =
-        (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_GATHER) && n->input == (int32_t)port;
     if (n->accumulated || n->kind == VT_NODE_SCATTER) return false;
-    if (reads && (n->kind == VT_NODE_GATHER || !reads_matrix(nest, n))) return false;
+    if (reads_port(n, port) && (n->kind == VT_NODE_GATHER || !reads_matrix(nest, n))) return false;
     if (n->kind == VT_NODE_REDUCE) *out_whole = true;
     if (n->output < 0 || n->mask == nest->all) continue;
     if (n->mask != (nest->all & ~last)) return false; // a number for each row
     *out_whole = true;
   }
   return true;
+}
+
+// One atom for all becomes one for rows and one for columns.
+static void cut_columns(vt_nest *nest, int64_t columns) {
+  nest->atoms[0] /= columns, nest->atoms[1] = columns;
+  nest->atom_count = 2, nest->all = 3;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    vt_nest_node *n = &nest->nodes[i];
+    if (!n->mask) continue;
+    n->mask = nest->all;
+    n->access.strides[1] = n->access.strides[0], n->access.strides[0] *= columns;
+  }
+}
+
+void vt_group_give_rows(vt_group *group, uint32_t port, int64_t columns, int64_t stride) {
+  vt_nest *nest = group->nest;
+  if (nest->atoms[nest->atom_count - 1] != columns) cut_columns(nest, columns);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    vt_nest_node *n = &nest->nodes[i];
+    for (int32_t a = 0; reads_port(n, port) && a < nest->atom_count - 1; a++)
+      n->access.strides[a] = n->access.strides[a] / columns * stride;
+  }
 }
 
 static void create_native(vt_arena *arena, vt_kernel *k, const vt_group *group) {
@@ -368,12 +391,5 @@ void vt_kernel_run_rows(const vt_kernel *k, void *const *pointers, const vt_rows
   memcpy(args, pointers, sizeof *args * (k->input_count + k->output_count));
   args[r->port] = r->instead;
   if (r->output) args[k->input_count] = r->output;
-  int64_t n = r->columns;
-  if (k->columns == n)
-    k->code(args, k->dims, r->row_lo, r->row_hi, r->column_lo, r->column_hi, NULL);
-  else if (r->column_hi - r->column_lo == n)
-    k->code(args, k->dims, 0, 1, r->row_lo * n, r->row_hi * n, NULL);
-  else
-    for (int64_t row = r->row_lo; row < r->row_hi; row++)
-      k->code(args, k->dims, 0, 1, row * n + r->column_lo, row * n + r->column_hi, NULL);
+  k->code(args, k->dims, r->row_lo, r->row_hi, r->column_lo, r->column_hi, NULL);
 }

@@ -37,12 +37,13 @@ vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *cons
 // of it, or with `*out_whole` only on all of it.
 bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
                          bool *out_whole);
+// Makes it so that rows of this input lie `stride` elements apart; before it is compiled.
+void vt_group_give_rows(vt_group *group, uint32_t port, int64_t columns, int64_t stride);
 // Some rows and columns for such code.
 typedef struct vt_rows {
   uint32_t port;
-  void *instead;   // of that input, of which only these are read
-  void *output;    // instead of the first output, if not NULL
-  int64_t columns; // in a row
+  void *instead; // of that input, of which only these are read
+  void *output;  // instead of the first output, if not NULL
   int64_t row_lo, row_hi, column_lo, column_hi;
 } vt_rows;
 // On the calling thread; `pointers`: inputs, then outputs.

@@ -284,7 +284,7 @@ static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind,
   return plan;
 }
 
-static vt_status add_kernel(vt_plan *plan, const vt_group *group) {
+static vt_status add_kernel(vt_plan *plan, vt_group *group) {
   vt_assert(group->output_count >= 1);
   vt_step *step = add_step(plan);
   step->op = group->ops[group->op_count - 1];
@@ -304,7 +304,7 @@ static vt_status add_small_op(vt_plan *plan, vt_op *op) {
   return group->fused ? add_kernel(plan, group) : add_op(plan, op);
 }
 
-static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, const vt_group *group) {
+static vt_status add_group(vt_plan *plan, const vt_epilogues *epilogues, vt_group *group) {
   const vt_op *first = group->ops[0];
   if (group->op_count == 1 && vt_map_find_ptr(&epilogues->taken, first)) {
     const vt_step *step = vt_map_find_ptr(&epilogues->steps, first);

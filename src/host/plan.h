@@ -199,14 +199,13 @@ bool vt_step_elements(vt_step *step); // exec_elements.c: sets only how it runs
 void vt_step_copy(vt_step *step);
 // About how long a step takes that is a loop of one thread; -1 for all others.
 int64_t vt_step_picoseconds(const vt_step *step);
-vt_status vt_step_kernel(vt_plan *plan, vt_step *step,
-                         const vt_group *group) VT_CHECKED; // exec_kernel.c
+vt_status vt_step_kernel(vt_plan *plan, vt_step *step, vt_group *group) VT_CHECKED; // exec_kernel.c
 vt_status vt_kernels_compile(vt_program *program) VT_CHECKED;
-const vt_group *vt_step_group(const vt_step *step); // of a kernel step; NULL for all others
+vt_group *vt_step_group(const vt_step *step); // of a kernel step; NULL for all others
 // Its kernel, stored at the returned address once the program's code is compiled.
 const vt_kernel *const *vt_step_kernel_of(const vt_step *step);
 // A group's kernel, stored at the returned address once the program's code is compiled.
-const vt_kernel *const *vt_kernel_wanted(vt_program *program, const vt_group *group);
+const vt_kernel *const *vt_kernel_wanted(vt_program *program, vt_group *group);
 // A while as one function: per carried value whether it is invariant; NULL when it does not
 // qualify.
 const bool *vt_step_loop(vt_plan *plan, vt_step *step); // exec_loop.c

@@ -20,13 +20,18 @@
 enum {
   STRIP = 128,     // rows of a task
   LONG = 1024,     // K from which it is half of that
+  DEPTH = 8,       // tiles of K, of which both sides of two by two sums fit the first cache
+  ALIGNED = 2048,  // bytes: rows that lie so far apart, or twice, push each other out of it
+  PACKED = 384,    // columns that pay for a copy
   FETCHED = 4,     // tiles of rows ahead
   TASKS = 4,       // at least, for each thread
   COLUMNS = 4 * T, // of which a block is a multiple: whole vectors of generated code
-  MIN_PRODUCTS = 1 << 18
+  MIN_PRODUCTS = 1 << 18,
+  MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
+  TILE_BYTES = 2 * TILE
 };
-static const int64_t BLOCK_BYTES = 512 << 10; // of the right side, which stay in the second cache
-static const int64_t TILE_BYTES = 2 * TILE;
+// Of the right side and of sums, which stay in the second cache.
+static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20;
 
 static int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
@@ -96,7 +101,11 @@ static bool own_rhs(const vt_strip *p) {
 
 static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
-  p->block_m = least(rows, most(1, (p->k > LONG ? STRIP / 2 : STRIP) / each));
+  int64_t strip = p->k > LONG ? STRIP / 2 : STRIP;
+  // The right side is read once for each strip.
+  if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > BLOCK_BYTES)
+    strip = most(STRIP / 2, least(2 * STRIP, SUMS_BYTES / (p->n * 4) / (2 * T) * (2 * T)));
+  p->block_m = least(rows, most(1, strip / each));
   p->block_m = tiles_of(rows, tiles_of(rows, p->block_m)); // equal ones
   if (p->rows) p->block_m = p->rows;
   if (!p->windowed) p->block_m = tiles_of(p->block_m, T) * T;
@@ -130,9 +139,9 @@ bool vt_strip_prepare(vt_strip *p) {
   p->depth = p->runs * (p->full + (p->tail > 0));
   choose_blocks(p);
   p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
-  int64_t tiles = tiles_of(rows_of_task(p, p->block_m), T);
-  p->sums_row = p->spread ? p->n : tiles_of(p->block_n, T) * T;
-  p->sums_bytes = tiles_of((tiles * T * p->sums_row + 2 * SUMS) * 4, 64) * 64;
+  // An odd number of lines: 16 rows, a tile, lie in different sets of the first cache.
+  p->sums_row = (tiles_of(p->block_n, T) | 1) * T;
+  p->sums_bytes = tiles_of(rows_of_task(p, p->block_m), T) * T * p->sums_row * 4;
   p->shared = p->windowed && p->block_n < p->n;
   int64_t shared_bytes = 0;
   if (p->windowed) {
@@ -278,6 +287,7 @@ static void clear_end(const vt_strip *p, uint16_t *image) {
 typedef struct side {
   const char *at[2];
   int64_t stride[2]; // bytes
+  int64_t along;     // bytes between tiles along K
 } side;
 
 typedef struct place {
@@ -310,22 +320,37 @@ typedef struct place {
     next += 2 * TILE_BYTES;                                                                        \
   } while (0)
 
-// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
-// way, two tiles at each step.
-AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const side *lhs,
-                                                               const char *tile, const place *to,
-                                                               const int rows, const int columns,
-                                                               bool fetches) {
+// Some tiles of K: of each run from `run` on the same ones, but for those at the ends of runs.
+typedef struct piece {
+  int64_t run, runs, tile, tiles;
+  bool tail; // and the numbers behind them
+} piece;
+
+// One or two rows of tiles times one or two columns, added to what `to` holds unless this is the
+// first piece. `fetches`: what is multiplied next is on its way, two tiles at each step.
+AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const piece *k,
+                                                               const side *lhs, const char *tile,
+                                                               const place *to, const int rows,
+                                                               const int columns, bool fetches) {
   int64_t across = p->depth * TILE_BYTES;
   const char *next = tile + columns * across;
-  _tile_zero(0);
-  if (rows > 1) _tile_zero(1);
-  if (columns > 1) _tile_zero(2);
-  if (rows > 1 && columns > 1) _tile_zero(3);
-  for (int64_t r = 0; r < p->runs; r++) {
+  bool first = !k->run && !k->tile;
+#define START(sum)                                                                                 \
+  do {                                                                                             \
+    if (first)                                                                                     \
+      _tile_zero(sum);                                                                             \
+    else                                                                                           \
+      _tile_loadd(sum, to[sum].to, to[sum].stride);                                                \
+  } while (0)
+  START(0);
+  if (rows > 1) START(1);
+  if (columns > 1) START(2);
+  if (rows > 1 && columns > 1) START(3);
+#undef START
+  for (int64_t r = k->run; r < k->run + k->runs; r++) {
     const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
-    for (int64_t d = 0; d < p->full; d++) STEP(4, 5, d * 2 * PAIRED);
-    if (p->tail) STEP(6, 7, p->full * 2 * PAIRED);
+    for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d * lhs->along);
+    if (k->tail) STEP(6, 7, p->full * lhs->along);
   }
   _tile_stored(0, to[0].to, to[0].stride);
   if (rows > 1) _tile_stored(1, to[1].to, to[1].stride);
@@ -333,16 +358,16 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
   if (rows > 1 && columns > 1) _tile_stored(3, to[3].to, to[3].stride);
 }
 
-AMX static void multiply_any(const vt_strip *p, const side *lhs, const char *tile, const place *to,
-                             int rows, int columns, bool fetches) {
+AMX static void multiply_any(const vt_strip *p, const piece *k, const side *lhs, const char *tile,
+                             const place *to, int rows, int columns, bool fetches) {
   if (rows > 1 && columns > 1)
-    multiply(p, lhs, tile, to, 2, 2, fetches);
+    multiply(p, k, lhs, tile, to, 2, 2, fetches);
   else if (rows > 1)
-    multiply(p, lhs, tile, to, 2, 1, fetches);
+    multiply(p, k, lhs, tile, to, 2, 1, fetches);
   else if (columns > 1)
-    multiply(p, lhs, tile, to, 1, 2, fetches);
+    multiply(p, k, lhs, tile, to, 1, 2, fetches);
   else
-    multiply(p, lhs, tile, to, 1, 1, fetches);
+    multiply(p, k, lhs, tile, to, 1, 1, fetches);
 }
 
 // What a thread works with.
@@ -352,7 +377,7 @@ typedef struct task {
   int64_t lhs_stride; // bytes
   const char *edge;   // the last tile of rows where it is not full, else NULL
   const char *rhs;    // laid out, column 0
-  float *sums;        // row 0, column 0; the places of edge tiles behind them
+  float *sums;        // row 0, the first column of the task
   int64_t rows;
 } task;
 
@@ -360,12 +385,6 @@ static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
   bool edge = t->edge && (tile + 1) * T > t->rows;
   *stride = edge ? t->p->k * 2 : t->lhs_stride;
   return edge ? t->edge : t->lhs + tile * T * t->lhs_stride;
-}
-
-// A last tile of columns that is not full is stored elsewhere.
-AMX static void copy_edge(const float *from, int64_t columns, int64_t stride, float *to) {
-  for (int r = 0; r < T; r++)
-    _mm512_mask_storeu_ps(to + r * stride, first16(columns), _mm512_loadu_ps(from + r * T));
 }
 
 // A pair of rows of tiles that will be read: where they come from memory, nothing else foresees it.
@@ -376,35 +395,70 @@ static void fetch_rows(const task *t, int64_t tile) {
       _mm_prefetch(t->lhs + i * t->lhs_stride + at, _MM_HINT_T1);
 }
 
+// Copies the tiles of a piece, so that their rows lie side by side.
+AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
+  for (int r = 0; r < rows; r++, own += MOST_DEPTH * TILE_BYTES) {
+    for (int64_t i = 0; i < T; i++) {
+      const char *from = lhs->at[r] + i * lhs->stride[r] + k->tile * 64;
+      for (int64_t d = 0; d < k->tiles; d++)
+        _mm512_store_si512(own + d * TILE_BYTES + i * 64, _mm512_loadu_si512(from + d * 64));
+    }
+    lhs->at[r] = own - k->tile * TILE_BYTES;
+    lhs->stride[r] = 64;
+  }
+  lhs->along = TILE_BYTES;
+  __asm__ volatile("" : : : "memory"); // as above
+}
+
+// Two rows of tiles of the left side stay in the first cache while the columns pass by.
+AMX static void multiply_piece(const task *t, const piece *k, int64_t column, int64_t columns) {
+  const vt_strip *p = t->p;
+  int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
+  const char *rhs = t->rhs + (k->run * (p->depth / p->runs) + k->tile) * TILE_BYTES;
+  bool first = !k->run && !k->tile;
+  bool packs = !p->windowed && !p->tail && t->lhs_stride % ALIGNED == 0 && columns >= PACKED;
+  _Alignas(64) char own[2 * MOST_DEPTH * TILE_BYTES];
+  for (int64_t i = 0; i < tiles; i += 2) {
+    int high = i + 1 < tiles ? 2 : 1;
+    side lhs = {.along = 2 * PAIRED};
+    for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
+    if (packs) pack_side(k, high, &lhs, own);
+    if (high < 2) lhs.at[1] = lhs.at[0], lhs.stride[1] = lhs.stride[0];
+    if (!p->windowed && first) fetch_rows(t, i + FETCHED);
+    for (int64_t j = 0; j < end; j += 2) {
+      int wide = j + 1 < end ? 2 : 1;
+      place to[4];
+      for (int s = 0; s < 4; s++) {
+        float *at = t->sums + (i + s % 2) * T * p->sums_row + (j + s / 2) * T;
+        to[s] = (place){at, p->sums_row * 4};
+      }
+      multiply_any(p, k, &lhs, rhs + (column / T + j) * p->depth * TILE_BYTES, to, high, wide,
+                   i == 0 && j + 2 < end);
+    }
+  }
+}
+
+// Tiles of K as they are laid out: `each` of a run. A piece is some of one run, or some whole runs.
 AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
   const vt_strip *p = t->p;
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
-  int64_t tiles = tiles_of(t->rows, T), end = column + columns;
-  float *edges = t->sums + tiles_of(rows_of_task(p, p->block_m), T) * T * p->sums_row;
-  float *at = p->spread ? t->sums : t->sums - column;
   for (int64_t i = 0; !p->windowed && i < FETCHED; i += 2) fetch_rows(t, i);
-  for (int64_t j = column; j < end; j += 2 * T) {
-    const char *rhs = t->rhs + j / T * p->depth * TILE_BYTES;
-    int wide = j + T < end ? 2 : 1;
-    int64_t partial = j + wide * T > p->n ? p->n - j - (wide - 1) * T : 0;
-    for (int64_t i = 0; i < tiles; i += 2) {
-      int high = i + 1 < tiles ? 2 : 1;
-      side lhs;
-      place to[4];
-      for (int r = 0; r < high; r++) {
-        lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
-        for (int c = 0; c < wide; c++)
-          to[2 * c + r] = (place){at + (i + r) * T * p->sums_row + j + c * T, p->sums_row * 4};
-        if (partial) to[2 * (wide - 1) + r] = (place){edges + r * SUMS, T * 4};
-      }
-      if (!p->windowed && j == column) fetch_rows(t, i + FETCHED);
-      if (high < 2) lhs.at[1] = lhs.at[0], lhs.stride[1] = lhs.stride[0];
-      multiply_any(p, &lhs, rhs, to, high, wide, i == 0 && j + 2 * T < end);
-      for (int r = 0; partial && r < high; r++)
-        copy_edge(edges + r * SUMS, partial, p->sums_row,
-                  at + (i + r) * T * p->sums_row + j + (wide - 1) * T);
+  int64_t each = p->depth / p->runs, pieces = most(1, (p->depth + DEPTH / 2) / DEPTH);
+  if (p->runs > 1 && each <= DEPTH) {
+    int64_t runs = tiles_of(p->runs, least(p->runs, pieces));
+    for (int64_t r = 0; r < p->runs; r += runs) {
+      piece k = {r, least(runs, p->runs - r), 0, p->full, p->tail > 0};
+      multiply_piece(t, &k, column, columns);
     }
+    return;
   }
+  int64_t parts = most(1, (p->full + DEPTH / 2) / DEPTH), tiles = tiles_of(p->full, parts);
+  for (int64_t r = 0; r < p->runs; r++)
+    for (int64_t d = 0; d == 0 || d < p->full; d += most(tiles, 1)) {
+      int64_t left = least(tiles, p->full - d);
+      piece k = {r, 1, d, left, p->tail > 0 && d + left == p->full};
+      multiply_piece(t, &k, column, columns);
+    }
 }
 
 AMX static void take_tiles(const vt_strip *p) {
@@ -451,7 +505,7 @@ static room room_of(const vt_strip_run *r, char *shared, int thread) {
 static void finish_task(const vt_strip_run *r, const task *t, int64_t item, int64_t first,
                         int64_t rows, int64_t column, int64_t columns, void *middle) {
   const vt_strip *p = r->strip;
-  float *sums = p->spread ? t->sums : t->sums - column;
+  float *sums = t->sums - column;
   if (!p->windowed) {
     r->finish(r->user, sums, item * p->m + first, rows, column, columns, middle);
     return;

@@ -34,7 +34,6 @@ typedef struct vt_strip {
   bool windowed;
   vt_strip_window window;
   bool whole_rows; // `finish` wants all columns at once
-  bool spread;     // rows of sums lie as far apart as those of a dense result
   int64_t rows;    // of a task; 0: to be chosen
   // Set by vt_strip_prepare.
   int32_t threads;
@@ -48,7 +47,7 @@ typedef struct vt_strip {
   int64_t full, tail;            // tiles of a run, numbers behind them
   int64_t depth;                 // tiles of K
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
-  int64_t sums_row;              // elements between rows of sums
+  int64_t sums_row;              // elements between rows of sums; whole tiles of columns
   int64_t rhs_bytes;             // laid out; of an item where each has its own
   int64_t lhs_bytes, sums_bytes;
   int64_t middle_bytes, second_bytes; // with a second product: its left side, all else of it
@@ -62,7 +61,7 @@ typedef void vt_strip_finish(void *user, float *sums, int64_t row, int64_t rows,
                              int64_t columns, void *middle);
 
 // False when the processor has no such unit, or the form is not supported. To be called again when
-// `whole_rows` or `spread` change.
+// `whole_rows` changes.
 bool vt_strip_prepare(vt_strip *strip);
 // True when it is large enough to be worth it.
 bool vt_strip_pays(const vt_strip *strip);

@@ -113,7 +113,25 @@ static const char attention[] =
                    "%r = stablehlo.transpose %u, dims = [0, 3, 1, 2] : (" VALUES
                    ") -> tensor<2x200x3x24xf32>\n";
 
+// K in several pieces, the left side copied or not, a last piece that is no whole tile.
+#define SUM(k, n)                                                                                  \
+  DOT("s", "x", "w",                                                                               \
+      "(tensor<100x" k "xbf16>, tensor<" k "x" n "xbf16>) -> tensor<100x" n "xf32>")               \
+  OP("r", "add", "s", "y", "tensor<100x" n "xf32>")
+#define SUM_PARAMS(k, n)                                                                           \
+  "%x: tensor<100x" k "xbf16>, %w: tensor<" k "x" n "xbf16>, %y: tensor<100x" n "xf32>"
+static const char aligned_sum[] = SUM("2048", "404"), deep_sum[] = SUM("1010", "50");
+
+#define DEEP "tensor<2x9x9x70xf32>"
+static const char deep_window[] =
+    CONV("s", "x", "w", "(tensor<2x9x9x130xbf16>, tensor<3x3x130x70xbf16>) -> " DEEP, "[1, 1]",
+         "[[1, 1], [1, 1]]") OP("r", "add", "s", "y", DEEP);
+
 static const row rows[] = {
+    {"aligned rows", SUM_PARAMS("2048", "404"), "tensor<100x404xf32>", aligned_sum, true},
+    {"deep, odd sizes", SUM_PARAMS("1010", "50"), "tensor<100x50xf32>", deep_sum, true},
+    {"deep convolution", "%x: tensor<2x9x9x130xbf16>, %w: tensor<3x3x130x70xbf16>, %y: " DEEP, DEEP,
+     deep_window, true},
     {"attention",
      "%x: tensor<2x200x3x24xbf16>, %w: tensor<2x128x3x24xbf16>, "
      "%v: tensor<2x128x3x24xbf16>",
@@ -128,7 +146,7 @@ static const row rows[] = {
     {"softmax of few rows", "%x: tensor<200x40xbf16>, %w: tensor<40x72xbf16>", FEW, few_softmax,
      false},
     {"odd sizes", "%x: tensor<101x50xbf16>, %w: tensor<50x37xbf16>, %y: " ODD, ODD, both_used,
-     false},
+     true},
     {"sums of columns", "%x: tensor<101x50xbf16>, %w: tensor<50x37xbf16>, %y: " ODD,
      "tensor<37xf32>", columns_summed, false},
     {"one after the other", "%x: tensor<80x64xbf16>, %w: tensor<64x64xbf16>, %y: tensor<80x64xf32>",
