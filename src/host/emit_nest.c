@@ -5,7 +5,7 @@
 //
 // Form: for each row { addresses; row values; for each stage { for columns by vectors { loads, ops,
 // stores, reduction steps }; reduce the lanes; row values of the next stage }; row stores }.
-// A scatter instead cuts each row into blocks: places as vectors, then updates one by one.
+// A scatter instead cuts each row into blocks (emit_scatter.c).
 // Nothing is sized at compile time, so one function serves all shapes of the same structure. Loads
 // always read whole vectors (memory behind the end is readable); stores are masked only where rows
 // end inside a vector.
@@ -14,80 +14,19 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "host/emit.h"
+#include "host/emit_nest.h"
 
-enum { KEEP_COST = 6 };    // ops of recomputation that pay for a row buffer
-enum { BRANCH_COST = 16 }; // instructions that pay for a branch around them
-enum { SCATTER_BLOCK = 512, FETCH_AHEAD = 24, GATHER_AHEAD = 64, UNROLLED = 8 }; // elements
-
-typedef struct node_state {
-  bool live;
-  uint8_t level;
-  uint32_t slot;            // of dims: where offset and strides begin; 0 = none
-  LLVMValueRef pointer;     // of the array, without row offset
-  LLVMValueRef row_pointer; // for this row
-  LLVMValueRef row_index;   // iota: value at column 0 of this row
-  // gather, scatter: as vectors of 32 or 64 bits
-  LLVMValueRef column_stride, limits[3], strides[3];
-  LLVMValueRef places, updates, spare; // scatter: of a block; what takes the updates left out
-  LLVMValueRef once;                   // value of scalar and row level
-  LLVMValueRef in_pass;                // value of full level, in pass `pass`
-  int32_t pass;
-  LLVMValueRef buffer; // kept row, NULL = none
-  bool kept;
-  uint32_t uses;          // passes that ask for the value, a bit each
-  int32_t store_pass;     // output: the pass that writes it
-  LLVMValueRef phi, phi2; // accumulating vectors of this pass (argmax: value, index)
-  LLVMValueRef next, next2;
-} node_state;
-
-typedef struct loops {
-  vt_emitter *e;
-  const vt_nest *nest;
-  node_state *state;
-  bool movable[VT_NEST_NODES]; // may be computed where they are needed, if at all
-  LLVMValueRef args, dims, row_lo, row_hi, col_lo, col_hi, accumulators;
-  LLVMValueRef row, column, columns; // current indices; number of columns (i64)
-  LLVMValueRef mask;                 // lanes inside the row; NULL when all are
-  LLVMValueRef dim_values[VT_NEST_ATOMS];
-  int32_t pass;
-  bool ragged;   // stores need the mask
-  bool fetching; // addresses of later columns
-} loops;
+enum { KEEP_COST = 6 };     // ops of recomputation that pay for a row buffer
+enum { BRANCH_COST = 16 };  // instructions that pay for a branch around them
+enum { CHEAP_COST = 5 };    // ops of a reduction that takes several vectors at once
+enum { GATHER_AHEAD = 64 }; // elements
 
 // ---- Small builders.
-
-static LLVMTypeRef i64_type(const loops *l) {
-  return LLVMInt64TypeInContext(l->e->context);
-}
-static LLVMTypeRef i32_type(const loops *l) {
-  return LLVMInt32TypeInContext(l->e->context);
-}
-static LLVMTypeRef pointer_type(const loops *l) {
-  return LLVMPointerTypeInContext(l->e->context, 0);
-}
-static LLVMValueRef i64_constant(const loops *l, int64_t x) {
-  return LLVMConstInt(i64_type(l), (uint64_t)x, true);
-}
-
-static LLVMBasicBlockRef new_block(loops *l, const char *name) {
-  return LLVMAppendBasicBlockInContext(l->e->context, l->e->function, name);
-}
 
 static LLVMValueRef load_dim(loops *l, uint32_t index) {
   LLVMValueRef at = i64_constant(l, index);
   LLVMValueRef p = LLVMBuildInBoundsGEP2(l->e->builder, i64_type(l), l->dims, &at, 1, "");
   return LLVMBuildLoad2(l->e->builder, i64_type(l), p, "");
-}
-
-static LLVMValueRef argument(loops *l, int64_t number) {
-  LLVMValueRef at = i64_constant(l, number);
-  LLVMValueRef p = LLVMBuildInBoundsGEP2(l->e->builder, pointer_type(l), l->args, &at, 1, "");
-  return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
-}
-
-static LLVMValueRef byte_offset(loops *l, LLVMValueRef pointer, LLVMValueRef bytes) {
-  return LLVMBuildGEP2(l->e->builder, LLVMInt8TypeInContext(l->e->context), pointer, &bytes, 1, "");
 }
 
 static LLVMValueRef lane_numbers(loops *l, LLVMTypeRef element) {
@@ -116,8 +55,7 @@ static LLVMValueRef load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   return vt_emit_from_memory(l->e, dtype, vt_emit_spread(l->e, load));
 }
 
-static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x,
-                         bool masked) {
+void vt_nest_store(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x, bool masked) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef memory = vt_emit_to_memory(l->e, dtype, x);
   unsigned bytes = (unsigned)vt_dtype_bytes(dtype);
@@ -131,17 +69,11 @@ static void store_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMVal
   vt_emit_intrinsic(l->e, "llvm.masked.store", 2, types, 4, args);
 }
 
-static LLVMValueRef first_lane(loops *l, LLVMValueRef vector) {
-  return LLVMBuildExtractElement(l->e->builder, vector, LLVMConstInt(i32_type(l), 0, false), "");
-}
-
 static void store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x) {
   LLVMBuildStore(l->e->builder, first_lane(l, vt_emit_to_memory(l->e, dtype, x)), pointer);
 }
 
 // ---- Values.
-
-static LLVMValueRef node_value(loops *l, uint32_t node);
 
 // Of the columns of this vector the places under a folded access, from the row's first element; the
 // last one stands for lanes behind it. 32 bits hold them.
@@ -222,11 +154,7 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_nest_node *n) {
   return x;
 }
 
-// Byte offsets from the row's first element, of 32 or 64 bits each. Lanes behind the end hold any
-// index: a gather moves it into bounds like all, and so is their column. A scatter asks which lanes
-// are `inside`, the others have any offset.
-static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n,
-                                  LLVMValueRef *inside) {
+LLVMValueRef vt_nest_offsets(loops *l, node_state *s, const vt_nest_node *n, LLVMValueRef *inside) {
   vt_emitter *e = l->e;
   LLVMBuilderRef b = e->builder;
   unsigned bits = n->narrow ? 32 : 64;
@@ -246,7 +174,7 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n
   for (uint32_t i = 0; i < vt_nest_parts(n); i++) {
     vt_dtype from = l->nest->nodes[n->operands[i]].value->type.dtype;
     bool is_signed = vt_dtype_kind_of(from) == VT_KIND_SIGNED;
-    LLVMValueRef x = node_value(l, n->operands[i]), limit = s->limits[i];
+    LLVMValueRef x = vt_nest_value(l, n->operands[i]), limit = s->limits[i];
     if (vt_dtype_get(from)->bits < bits)
       x = is_signed ? LLVMBuildSExt(b, x, type, "") : LLVMBuildZExt(b, x, type, "");
     else if (vt_dtype_get(from)->bits > bits)
@@ -267,8 +195,7 @@ static LLVMValueRef place_offsets(loops *l, node_state *s, const vt_nest_node *n
   return offset;
 }
 
-// `mode` is 1 for what will be written.
-static void fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
+void vt_nest_fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
   LLVMTypeRef type = pointer_type(l);
   LLVMValueRef args[4] = {pointer};
   unsigned numbers[] = {mode, 3, 1}; // into all caches, data
@@ -290,10 +217,10 @@ static void fetch_gathered(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMValueRef inside = LLVMBuildICmp(b, LLVMIntSGT, ahead, column, "");
   l->column = LLVMBuildSelect(b, inside, ahead, column, "");
   l->fetching = true;
-  LLVMValueRef offset = place_offsets(l, s, n, NULL);
+  LLVMValueRef offset = vt_nest_offsets(l, s, n, NULL);
   for (int i = 0; i < l->e->target.lanes; i++) {
     LLVMValueRef at = LLVMBuildExtractElement(b, offset, LLVMConstInt(i32_type(l), i, false), "");
-    fetch(l, byte_offset(l, s->row_pointer, at), 0);
+    vt_nest_fetch(l, byte_offset(l, s->row_pointer, at), 0);
   }
   l->fetching = false;
   l->column = column;
@@ -305,7 +232,7 @@ static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n)
   vt_dtype dtype = n->value->type.dtype;
   bool fetched = n->far && !l->e->target.gathers;
   if (fetched && s->level == VT_LEVEL_FULL && !l->fetching) fetch_gathered(l, s, n);
-  LLVMValueRef offset = place_offsets(l, s, n, NULL);
+  LLVMValueRef offset = vt_nest_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
     return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
   return vt_emit_from_memory(l->e, dtype, gather_lanes(l, s, dtype, offset));
@@ -318,17 +245,17 @@ static LLVMValueRef value_if(loops *l, uint32_t node, uint32_t operand, LLVMValu
   bool only[VT_NEST_NODES], first = operand == 1;
   if (l->state[node].level != VT_LEVEL_FULL ||
       vt_nest_only_for(l->nest, l->movable, node, operand, only) < BRANCH_COST)
-    return node_value(l, n->operands[operand]);
+    return vt_nest_value(l, n->operands[operand]);
   for (uint32_t i = 0; i < node; i++) // what others need too comes before the branch
     for (uint32_t k = 0; only[i] && k < l->nest->nodes[i].operand_count; k++)
-      if (!only[l->nest->nodes[i].operands[k]]) node_value(l, l->nest->nodes[i].operands[k]);
+      if (!only[l->nest->nodes[i].operands[k]]) vt_nest_value(l, l->nest->nodes[i].operands[k]);
   LLVMTypeRef type = LLVMTypeOf(which);
   LLVMValueRef set = vt_emit_intrinsic(
       l->e, first ? "llvm.vector.reduce.or" : "llvm.vector.reduce.and", 1, &type, 1, &which);
   LLVMBasicBlockRef from = LLVMGetInsertBlock(b), some = new_block(l, ""), done = new_block(l, "");
   LLVMBuildCondBr(b, set, first ? some : done, first ? done : some);
   LLVMPositionBuilderAtEnd(b, some);
-  LLVMValueRef x = node_value(l, n->operands[operand]), none = LLVMConstNull(LLVMTypeOf(x));
+  LLVMValueRef x = vt_nest_value(l, n->operands[operand]), none = LLVMConstNull(LLVMTypeOf(x));
   LLVMBasicBlockRef end = LLVMGetInsertBlock(b);
   LLVMBuildBr(b, done);
   LLVMPositionBuilderAtEnd(b, done);
@@ -353,14 +280,14 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
   case VT_NODE_GATHER:
     return gather_value(l, s, n);
   case VT_NODE_ALIAS:
-    return node_value(l, n->operands[0]);
+    return vt_nest_value(l, n->operands[0]);
   default:
     break;
   }
   LLVMValueRef operands[4];
   for (uint32_t i = 0; i < n->operand_count; i++)
     operands[i] = n->op->code == VT_OP_SELECT && i > 0 ? value_if(l, node, i, operands[0])
-                                                       : node_value(l, n->operands[i]);
+                                                       : vt_nest_value(l, n->operands[i]);
   for (uint32_t i = 0; i < n->operand_count;
        i++) // select and clamp take scalars beside vectors: all are splats
     vt_assert(operands[i]);
@@ -369,7 +296,7 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
 
 // Scalars and row values are computed once, at the builder's position when they are first needed;
 // prepare_* make sure that this is early enough.
-static LLVMValueRef node_value(loops *l, uint32_t node) {
+LLVMValueRef vt_nest_value(loops *l, uint32_t node) {
   const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (s->level != VT_LEVEL_FULL) {
@@ -471,8 +398,6 @@ static void choose_kept(loops *l) {
 
 // ---- Rows.
 
-static void make_rooms(loops *l, node_state *s, const vt_nest_node *n);
-
 static void place_parts(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
   LLVMValueRef numbers[7];
@@ -506,7 +431,7 @@ static void place_pointers(loops *l) {
     }
     s->pointer = s->row_pointer = byte_offset(l, base, offset);
     if (vt_node_has_parts(n)) place_parts(l, s, n);
-    if (n->kind == VT_NODE_SCATTER) make_rooms(l, s, n);
+    if (n->kind == VT_NODE_SCATTER) vt_nest_rooms(l, s, n);
   }
 }
 
@@ -540,14 +465,13 @@ static void place_row(loops *l) {
   }
 }
 
-// Computes what the coming loop must find ready.
-static void prepare(loops *l, uint8_t level, int32_t stage) {
+void vt_nest_prepare(loops *l, uint8_t level, int32_t stage) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_nest_node *n = &l->nest->nodes[i];
     const node_state *s = &l->state[i];
     if (s->live && s->level <= level && n->stage <= stage && n->kind != VT_NODE_REDUCE &&
         n->kind != VT_NODE_SCATTER)
-      node_value(l, i);
+      vt_nest_value(l, i);
   }
 }
 
@@ -571,7 +495,7 @@ static vt_dtype operand_dtype(const loops *l, const vt_nest_node *n, uint32_t k)
 
 static void step_pair(loops *l, const vt_nest_node *n, node_state *s) {
   LLVMBuilderRef b = l->e->builder;
-  LLVMValueRef x = node_value(l, n->operands[0]), at = node_value(l, n->operands[1]);
+  LLVMValueRef x = vt_nest_value(l, n->operands[0]), at = vt_nest_value(l, n->operands[1]);
   bool grows = l->nest->nodes[n->operands[1]].kind == VT_NODE_IOTA; // in each lane: none is before
   LLVMValueRef better = vt_emit_goes_before(l->e, n->reducer, operand_dtype(l, n, 0), x, s->phi,
                                             grows ? NULL : at, s->phi2);
@@ -588,7 +512,7 @@ static void step_reduction(loops *l, uint32_t node) {
     return;
   }
   vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
-  LLVMValueRef x = node_value(l, n->operands[0]);
+  LLVMValueRef x = vt_nest_value(l, n->operands[0]);
   if (l->mask)
     x = LLVMBuildSelect(l->e->builder, l->mask, x, vt_emit_neutral(l->e, n->reducer, dtype), "");
   if (!by_memory(l, n)) {
@@ -596,7 +520,7 @@ static void step_reduction(loops *l, uint32_t node) {
     return;
   }
   LLVMValueRef old = load_vector(l, dtype, s->row_pointer);
-  store_vector(l, dtype, s->row_pointer, vt_emit_combine(l->e, n->reducer, dtype, old, x), false);
+  vt_nest_store(l, dtype, s->row_pointer, vt_emit_combine(l->e, n->reducer, dtype, old, x), false);
 }
 
 static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValueRef x,
@@ -634,21 +558,27 @@ static void finish_reduction(loops *l, uint32_t node) {
   store_first(l, wide, s->row_pointer, vt_emit_combine(l->e, n->reducer, wide, old, x));
 }
 
-static void open_reduction(loops *l, uint32_t node, LLVMBasicBlockRef from) {
+static LLVMValueRef neutral_of(loops *l, const vt_nest_node *n) {
+  return vt_emit_neutral(l->e, n->reducer, vt_emit_compute_dtype(operand_dtype(l, n, 0)));
+}
+
+static LLVMValueRef open_phi(loops *l, LLVMValueRef start, LLVMBasicBlockRef from) {
+  LLVMValueRef phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(start), "");
+  LLVMAddIncoming(phi, &start, &from, 1);
+  return phi;
+}
+
+// Starts with `next` where some columns are done already.
+static void open_reduction(loops *l, uint32_t node, LLVMBasicBlockRef from, bool begun) {
   const vt_nest_node *n = &l->nest->nodes[node];
   node_state *s = &l->state[node];
   if (by_memory(l, n)) return;
-  vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
-  LLVMValueRef neutral = vt_emit_neutral(l->e, n->reducer, dtype);
-  s->phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(neutral), "");
-  LLVMAddIncoming(s->phi, &neutral, &from, 1);
+  s->phi = open_phi(l, begun ? s->next : neutral_of(l, n), from);
   if (n->reducer < VT_REDUCE_ARGMAX) return;
-  LLVMValueRef zero = vt_emit_splat_i(l->e, operand_dtype(l, n, 1), 0);
-  s->phi2 = LLVMBuildPhi(l->e->builder, LLVMTypeOf(zero), "");
-  LLVMAddIncoming(s->phi2, &zero, &from, 1);
+  s->phi2 = open_phi(l, vt_emit_splat_i(l->e, operand_dtype(l, n, 1), 0), from);
 }
 
-static void column_mask(loops *l, bool reduces) {
+void vt_nest_mask(loops *l, bool reduces) {
   LLVMBuilderRef b = l->e->builder;
   l->mask = NULL;
   bool linear = l->nest->atom_count == 1;
@@ -664,9 +594,9 @@ static void store_outputs(loops *l) {
     node_state *s = &l->state[i];
     if (!s->live) continue;
     if (s->kept && __builtin_ctz(s->uses) == l->pass) {
-      LLVMValueRef x = node_value(l, i);
+      LLVMValueRef x = vt_nest_value(l, i);
       vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
-      store_vector(l, dtype, s->buffer, x, false);
+      vt_nest_store(l, dtype, s->buffer, x, false);
     }
   }
   LLVMValueRef ready[VT_NEST_NODES] = {0};
@@ -675,32 +605,111 @@ static void store_outputs(loops *l) {
     const vt_nest_node *n = &l->nest->nodes[i];
     if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
         n->kind != VT_NODE_SCATTER && l->state[i].store_pass == l->pass)
-      ready[i] = node_value(l, i);
+      ready[i] = vt_nest_value(l, i);
   }
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_nest_node *n = &l->nest->nodes[i];
     if (ready[i])
-      store_vector(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
+      vt_nest_store(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
   }
+}
+
+// Where a pass only reduces, and what it reduces is cheap, a CPU would wait for the vector that is
+// reduced to.
+static bool waits(loops *l) {
+  const vt_nest *nest = l->nest;
+  bool seen[VT_NEST_NODES] = {false}, reduces = false;
+  int cost = 0;
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    const node_state *s = &l->state[i];
+    bool stored = n->output >= 0 && !n->accumulated && s->store_pass == l->pass;
+    bool kept = s->kept && __builtin_ctz(s->uses) == l->pass;
+    if (s->live && (kept || (stored && vt_nest_is_full(nest, n)))) return false;
+    if (!reduces_now(l, i)) continue;
+    if (n->reducer >= VT_REDUCE_ARGMAX || by_memory(l, n)) return false;
+    reduces = true;
+    cost += recompute_cost(l, n->operands[0], seen);
+  }
+  return reduces && cost <= CHEAP_COST;
+}
+
+// The columns but for the last few, several vectors at once, each reduced by itself. Returns the
+// column after them; the reductions are in `next`.
+static LLVMValueRef emit_wide_columns(loops *l) {
+  LLVMBuilderRef b = l->e->builder;
+  const vt_nest *nest = l->nest;
+  LLVMValueRef lanes = i64_constant(l, l->e->target.lanes);
+  LLVMValueRef step = i64_constant(l, AT_ONCE * (int64_t)l->e->target.lanes);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "wide"),
+                    done = new_block(l, ""), rest = new_block(l, "");
+  LLVMValueRef end = LLVMBuildAdd(b, l->col_lo, step, "");
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, end, l->col_hi, ""), body, rest);
+  LLVMPositionBuilderAtEnd(b, body);
+  LLVMValueRef column = open_phi(l, l->col_lo, before);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    for (int k = 0; k < AT_ONCE && reduces_now(l, i); k++)
+      l->state[i].phis[k] = open_phi(l, neutral_of(l, &nest->nodes[i]), before);
+  l->mask = NULL;
+  l->column = column;
+  for (int k = 0; k < AT_ONCE; k++) {
+    for (uint32_t i = 0; i < nest->node_count; i++) l->state[i].pass = -1;
+    for (uint32_t i = 0; i < nest->node_count; i++) {
+      if (!reduces_now(l, i)) continue;
+      l->state[i].phi = l->state[i].phis[k];
+      step_reduction(l, i);
+      l->state[i].nexts[k] = l->state[i].next;
+    }
+    l->column = LLVMBuildAdd(b, l->column, lanes, "");
+  }
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
+  LLVMAddIncoming(column, &l->column, &latch, 1);
+  for (uint32_t i = 0; i < nest->node_count; i++)
+    for (int k = 0; k < AT_ONCE && reduces_now(l, i); k++)
+      LLVMAddIncoming(l->state[i].phis[k], &l->state[i].nexts[k], &latch, 1);
+  LLVMValueRef more = LLVMBuildAdd(b, l->column, step, "");
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, more, l->col_hi, ""), body, done);
+  LLVMPositionBuilderAtEnd(b, done);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    if (!reduces_now(l, i)) continue;
+    const vt_nest_node *n = &nest->nodes[i];
+    vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
+    for (int by = AT_ONCE / 2; by > 0; by /= 2)
+      for (int k = 0; k < by; k++)
+        l->state[i].nexts[k] = vt_emit_combine(l->e, n->reducer, dtype, l->state[i].nexts[k],
+                                               l->state[i].nexts[k + by]);
+  }
+  LLVMBuildBr(b, rest);
+  LLVMPositionBuilderAtEnd(b, rest);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    l->state[i].pass = -1;
+    if (!reduces_now(l, i)) continue;
+    l->state[i].next = open_phi(l, neutral_of(l, &nest->nodes[i]), before);
+    LLVMAddIncoming(l->state[i].next, &l->state[i].nexts[0], &done, 1);
+  }
+  LLVMValueRef start = open_phi(l, l->col_lo, before);
+  LLVMAddIncoming(start, &l->column, &done, 1);
+  return start;
 }
 
 static void emit_pass(loops *l) {
   LLVMBuilderRef b = l->e->builder;
   const vt_nest *nest = l->nest;
-  prepare(l, VT_LEVEL_ROW, l->pass);
+  vt_nest_prepare(l, VT_LEVEL_ROW, l->pass);
+  bool begun = waits(l);
+  LLVMValueRef start = begun ? emit_wide_columns(l) : l->col_lo;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"),
                     after = new_block(l, "row");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
-  l->column = LLVMBuildPhi(b, i64_type(l), "c");
-  LLVMAddIncoming(l->column, &l->col_lo, &before, 1);
+  l->column = open_phi(l, start, before);
   bool reduces = false;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     if (!reduces_now(l, i)) continue;
     reduces = true;
-    open_reduction(l, i, before);
+    open_reduction(l, i, before, begun);
   }
-  column_mask(l, reduces);
+  vt_nest_mask(l, reduces);
   for (uint32_t i = 0; i < nest->node_count; i++)
     if (reduces_now(l, i)) step_reduction(l, i);
   store_outputs(l);
@@ -719,176 +728,6 @@ static void emit_pass(loops *l) {
     if (reduces_now(l, i)) finish_reduction(l, i);
 }
 
-// ---- Scatter. Of a block of columns first the places are found, as vectors, then the updates are
-// combined into them one by one.
-
-static vt_dtype scattered_dtype(const vt_nest_node *n) {
-  return n->op->results[0].type.dtype;
-}
-
-static void make_rooms(loops *l, node_state *s, const vt_nest_node *n) {
-  LLVMBuilderRef b = l->e->builder;
-  LLVMValueRef count = i64_constant(l, SCATTER_BLOCK + FETCH_AHEAD);
-  s->places = LLVMBuildArrayAlloca(b, i64_type(l), count, "");
-  s->updates = LLVMBuildArrayAlloca(b, vt_emit_memory_type(l->e, scattered_dtype(n)), count, "");
-  LLVMTypeRef spare = LLVMVectorType(i64_type(l), 8); // as large as a run
-  s->spare = LLVMBuildAlloca(b, spare, "");
-  LLVMSetAlignment(s->places, 64);
-  LLVMSetAlignment(s->updates, 64);
-  LLVMBuildStore(b, LLVMConstNull(spare), s->spare);
-}
-
-static uint32_t updates_of(const vt_nest_node *n) {
-  return n->operands[n->operand_count - 1];
-}
-
-// Updates that lie in memory side by side are read from there.
-static bool updates_lie(const loops *l, const vt_nest_node *n) {
-  if (n->run > 1) return true;
-  return l->nest->nodes[updates_of(n)].kind == VT_NODE_LOAD &&
-         l->state[updates_of(n)].level == VT_LEVEL_FULL;
-}
-
-// The addresses of a vector of columns; what is left out goes to an element that nobody sees.
-static void place_vector(loops *l, uint32_t node, LLVMValueRef block) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  node_state *s = &l->state[node];
-  LLVMBuilderRef b = l->e->builder;
-  column_mask(l, true);
-  LLVMValueRef inside, offset = place_offsets(l, s, n, &inside);
-  LLVMValueRef base = vt_emit_spread(l->e, LLVMBuildPtrToInt(b, s->row_pointer, i64_type(l), ""));
-  if (n->narrow) offset = LLVMBuildZExt(b, offset, LLVMTypeOf(base), "");
-  LLVMValueRef spare = vt_emit_spread(l->e, LLVMBuildPtrToInt(b, s->spare, i64_type(l), ""));
-  LLVMValueRef place = LLVMBuildSelect(b, inside, LLVMBuildAdd(b, base, offset, ""), spare, "");
-  LLVMValueRef column = l->column, x = updates_lie(l, n) ? NULL : node_value(l, updates_of(n));
-  l->column = LLVMBuildSub(b, column, block, "");
-  store_vector(l, VT_S64, s->places, place, false);
-  if (x) store_vector(l, scattered_dtype(n), s->updates, x, false);
-  l->column = column;
-}
-
-static LLVMValueRef place_at(loops *l, const node_state *s, LLVMValueRef at) {
-  LLVMValueRef p = LLVMBuildGEP2(l->e->builder, pointer_type(l), s->places, &at, 1, "");
-  return LLVMBuildLoad2(l->e->builder, pointer_type(l), p, "");
-}
-
-static LLVMValueRef updates_at(loops *l, const vt_nest_node *n, LLVMValueRef column) {
-  int64_t bytes = n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
-  LLVMValueRef offset = LLVMBuildMul(l->e->builder, column, i64_constant(l, bytes), "");
-  LLVMValueRef first = n->run > 1 ? argument(l, n->updates) : l->state[updates_of(n)].row_pointer;
-  return byte_offset(l, first, offset);
-}
-
-// What comes from memory is on its way while the other places of the block are found.
-static void fetch_updates(loops *l, const vt_nest_node *n) {
-  enum { LINE = 64 };
-  int64_t bytes = l->e->target.lanes * n->run * (int64_t)vt_dtype_bytes(scattered_dtype(n));
-  LLVMValueRef first = updates_at(l, n, l->column);
-  for (int64_t at = 0; at < bytes; at += LINE)
-    fetch(l, byte_offset(l, first, i64_constant(l, at)), 0);
-}
-
-// Goes on in a block for updates that change `old`, or may: nothing has to wait for the others.
-// Returns the block behind that.
-static LLVMBasicBlockRef skip_if_settled(loops *l, const vt_op *body, LLVMValueRef old,
-                                         LLVMValueRef x) {
-  LLVMBuilderRef b = l->e->builder;
-  vt_dtype dtype = body->results[0].type.dtype;
-  bool is_max = body->code == VT_OP_MAXIMUM, is_signed = vt_dtype_kind_of(dtype) == VT_KIND_SIGNED;
-  LLVMValueRef settled;
-  if (vt_dtype_is_float(dtype))
-    settled = LLVMBuildFCmp(b, is_max ? LLVMRealOGT : LLVMRealOLT, old, x, "");
-  else if (is_max)
-    settled = LLVMBuildICmp(b, is_signed ? LLVMIntSGE : LLVMIntUGE, old, x, "");
-  else
-    settled = LLVMBuildICmp(b, is_signed ? LLVMIntSLE : LLVMIntULE, old, x, "");
-  LLVMBasicBlockRef change = new_block(l, ""), done = new_block(l, "");
-  vt_emit_branch(l->e, first_lane(l, settled), done, change);
-  LLVMPositionBuilderAtEnd(b, change);
-  return done;
-}
-
-// Combines update `at` of the block, a vector of its run.
-static void combine_update(loops *l, const vt_nest_node *n, const node_state *s, LLVMValueRef at,
-                           LLVMValueRef updates) {
-  vt_emitter one = *l->e;
-  one.target = (vt_target){.lanes = n->run, .f16c = one.target.f16c, .fma = one.target.fma};
-  vt_dtype dtype = scattered_dtype(n);
-  LLVMTypeRef element = vt_emit_memory_type(&one, dtype),
-              type = LLVMVectorType(element, (unsigned)n->run);
-  LLVMValueRef to = place_at(l, s, at);
-  at = LLVMBuildMul(one.builder, at, i64_constant(l, n->run), "");
-  LLVMValueRef x = LLVMBuildLoad2(one.builder, type,
-                                  LLVMBuildGEP2(one.builder, element, updates, &at, 1, ""), "");
-  LLVMSetAlignment(x, (unsigned)vt_dtype_bytes(dtype));
-  const vt_op *body = n->op->regions[0]->first;
-  LLVMBasicBlockRef done = NULL;
-  if (body) {
-    LLVMValueRef old = LLVMBuildLoad2(one.builder, type, to, "");
-    LLVMSetAlignment(old, (unsigned)vt_dtype_bytes(dtype));
-    LLVMValueRef both[2] = {vt_emit_from_memory(&one, dtype, old),
-                            vt_emit_from_memory(&one, dtype, x)};
-    if (n->settles) done = skip_if_settled(l, body, both[0], both[1]);
-    x = vt_emit_to_memory(&one, dtype, vt_emit_op(&one, body, both));
-  }
-  LLVMSetAlignment(LLVMBuildStore(one.builder, x, to), (unsigned)vt_dtype_bytes(dtype));
-  if (!done) return;
-  LLVMBuildBr(one.builder, done);
-  LLVMPositionBuilderAtEnd(one.builder, done);
-}
-
-// A loop `for (x = from; x < to; x += step)` around what is emitted before close_loop.
-typedef struct counted {
-  LLVMValueRef x, to;
-  LLVMBasicBlockRef body;
-  int64_t step;
-} counted;
-
-static counted open_counted(loops *l, LLVMValueRef from, LLVMValueRef to, int64_t step) {
-  LLVMBuilderRef b = l->e->builder;
-  counted c = {.to = to, .step = step, .body = new_block(l, "")};
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(b);
-  LLVMBuildBr(b, c.body);
-  LLVMPositionBuilderAtEnd(b, c.body);
-  c.x = LLVMBuildPhi(b, i64_type(l), "");
-  LLVMAddIncoming(c.x, &from, &before, 1);
-  return c;
-}
-
-static void close_counted(loops *l, const counted *c) {
-  LLVMBuilderRef b = l->e->builder;
-  LLVMValueRef next = LLVMBuildAdd(b, c->x, i64_constant(l, c->step), "");
-  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b), after = new_block(l, "");
-  LLVMAddIncoming(c->x, &next, &latch, 1);
-  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, c->to, ""), c->body, after);
-  LLVMPositionBuilderAtEnd(b, after);
-}
-
-static void emit_scatter(loops *l, uint32_t node) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  node_state *s = &l->state[node];
-  LLVMBuilderRef b = l->e->builder;
-  prepare(l, VT_LEVEL_ROW, l->pass);
-  counted block = open_counted(l, l->col_lo, l->col_hi, SCATTER_BLOCK);
-  LLVMValueRef end = LLVMBuildAdd(b, block.x, i64_constant(l, SCATTER_BLOCK), "");
-  end = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, end, l->col_hi, ""), end, l->col_hi, "");
-  counted columns = open_counted(l, block.x, end, l->e->target.lanes);
-  l->column = columns.x;
-  place_vector(l, node, block.x);
-  if (updates_lie(l, n)) fetch_updates(l, n);
-  close_counted(l, &columns);
-  LLVMValueRef updates = updates_lie(l, n) ? updates_at(l, n, block.x) : s->updates;
-  // All places of the last vector are there, also those behind the end.
-  counted one = open_counted(l, i64_constant(l, 0), LLVMBuildSub(b, end, block.x, ""), UNROLLED);
-  for (int i = 0; i < UNROLLED; i++) {
-    LLVMValueRef at = LLVMBuildAdd(b, one.x, i64_constant(l, i), "");
-    if (n->far) fetch(l, place_at(l, s, LLVMBuildAdd(b, at, i64_constant(l, FETCH_AHEAD), "")), 1);
-    combine_update(l, n, s, at, updates);
-  }
-  close_counted(l, &one);
-  close_counted(l, &block);
-}
-
 static bool pass_has_work(const loops *l) {
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_nest_node *n = &l->nest->nodes[i];
@@ -904,16 +743,16 @@ static void emit_row(loops *l) {
   int32_t scatter = vt_nest_scatter(l->nest);
   if (scatter >= 0) {
     l->pass = 0;
-    emit_scatter(l, (uint32_t)scatter);
+    vt_nest_emit_scatter(l, (uint32_t)scatter);
     return;
   }
   for (l->pass = 0; l->pass < l->nest->stage_count; l->pass++)
     if (pass_has_work(l)) emit_pass(l);
-  prepare(l, VT_LEVEL_ROW, INT32_MAX);
+  vt_nest_prepare(l, VT_LEVEL_ROW, INT32_MAX);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_nest_node *n = &l->nest->nodes[i];
     if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
-    store_first(l, n->value->type.dtype, l->state[i].row_pointer, node_value(l, i));
+    store_first(l, n->value->type.dtype, l->state[i].row_pointer, vt_nest_value(l, i));
   }
 }
 
@@ -966,7 +805,7 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
                    nest->nodes[i].output < 0 && nest->nodes[i].kind != VT_NODE_REDUCE;
   place_pointers(&l);
   l.pass = -2;
-  prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);
+  vt_nest_prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);
   if (nest->atom_count == 1) {
     emit_row(&l);
     LLVMBuildRetVoid(b);

@@ -123,6 +123,19 @@ LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_co
 
 // ---- Memory and rounding.
 
+// As bits of memory by one instruction, if there is one; else NULL. Subnormal numbers become zeros.
+static LLVMValueRef narrow_bf16(vt_emitter *e, LLVMValueRef x) {
+  if (!e->target.bf16 || e->target.lanes != 16) return NULL;
+  LLVMValueRef y = vt_emit_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 0, NULL, 1, &x);
+  return LLVMBuildBitCast(e->builder, y, int_vector(e, 16), "");
+}
+
+static LLVMValueRef widen_bf16(vt_emitter *e, LLVMValueRef x) {
+  LLVMValueRef wide = LLVMBuildZExt(e->builder, x, int_vector(e, 32), "");
+  wide = LLVMBuildShl(e->builder, wide, int_splat(e, 32, 16), "");
+  return LLVMBuildBitCast(e->builder, wide, vt_emit_type(e, VT_F32), "");
+}
+
 // bf16 in the low half of an i32, rounded to nearest even; NaN stays NaN.
 static LLVMValueRef round_bf16_bits(vt_emitter *e, LLVMValueRef x) {
   LLVMBuilderRef b = e->builder;
@@ -140,6 +153,8 @@ LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) {
   vt_assert(is_held(e, dtype, x));
   LLVMBuilderRef b = e->builder;
   if (dtype == VT_BF16) {
+    LLVMValueRef narrow = narrow_bf16(e, x);
+    if (narrow) return widen_bf16(e, narrow);
     LLVMValueRef bits = LLVMBuildAnd(b, round_bf16_bits(e, x), int_splat(e, 32, 0xffff0000u), "");
     return LLVMBuildBitCast(b, bits, LLVMTypeOf(x), "");
   }
@@ -155,10 +170,8 @@ LLVMValueRef vt_emit_from_memory(vt_emitter *e, vt_dtype dtype, LLVMValueRef x) 
   LLVMBuilderRef b = e->builder;
   LLVMTypeRef f32 = vt_emit_type(e, VT_F32);
   switch (dtype) {
-  case VT_BF16: {
-    LLVMValueRef wide = LLVMBuildZExt(b, x, int_vector(e, 32), "");
-    return LLVMBuildBitCast(b, LLVMBuildShl(b, wide, int_splat(e, 32, 16), ""), f32, "");
-  }
+  case VT_BF16:
+    return widen_bf16(e, x);
   case VT_F16:
     return LLVMBuildFPExt(
         b, LLVMBuildBitCast(b, x, vector_of(e, LLVMHalfTypeInContext(e->context)), ""), f32, "");
