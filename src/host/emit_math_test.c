@@ -44,6 +44,7 @@ static const row rows[] = {
     {VT_OP_LOGISTIC, logistic, 3.0, 0, -87, INFINITY},
     {VT_OP_TANH, tanh, 3.0, 0, -INFINITY, INFINITY},
     {VT_OP_ERF, erf, 2.0, 0, -INFINITY, INFINITY},
+    {VT_OP_ERFC, erfc, 5.0, 0, -INFINITY, INFINITY},
     {VT_OP_SINE, sin, 2.0, 0x1p-24, -8192, 8192},
     {VT_OP_COSINE, cos, 2.0, 0x1p-24, -8192, 8192},
     {VT_OP_SINE, sin, 1.0, 0, 8193, INFINITY},

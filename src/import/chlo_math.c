@@ -150,74 +150,6 @@ static vt_value *atanh_of(vt_chlo *c, vt_value *x, vt_value *y) {
 
 // ---- error functions ----------------------------------------------------------------------------
 
-// f64: Chebyshev sums. erf(x) / x over t = 2 x^2 - 1, |x| <= 1
-static const double erf_terms[] = {
-    1.95095387876530819,      -1.42261205103713642e-1, 1.00355821875997956e-2,
-    -5.76876469976748477e-4,  2.7419931252196061e-5,   -1.10431755073445076e-6,
-    3.84887554203450369e-8,   -1.1808582533875467e-9,  3.23342158260509096e-11,
-    -7.99101594700454876e-13, 1.79907251139614556e-14, -3.71863548781869264e-16,
-    7.10359900371425297e-18};
-// (1 + 2 x) exp(x^2) erfc(x) over t = (x - 3.75) / (x + 3.75), x >= 0
-static const double erfc_terms[] = {
-    2.35515786913480351,      -4.59005458064647733e-3,  -8.42491333665179156e-2,
-    5.92099399981918905e-2,   -2.66586684353057523e-2,  9.0749976707052651e-3,
-    -2.41316354041760819e-3,  4.90775836525808635e-4,   -6.9169733025012061e-5,
-    4.13902798607301256e-6,   7.74038306619851163e-7,   -2.18864010492342178e-7,
-    1.07649994656723554e-8,   4.5219598112193842e-9,    -7.75440020882396073e-10,
-    -6.31808834084931524e-11, 2.86879501093114791e-11,  1.94558685093624585e-13,
-    -9.65469675572887828e-13, 3.25254803935988032e-14,  3.34781180471336311e-14,
-    -1.86456465015347973e-15, -1.25079713974285001e-15, 7.41799690618496618e-17,
-    5.06788316783542885e-17};
-// f32: a least-squares fit on Chebyshev nodes, reweighted to minimize the worst error, around a
-// point near which rounding matters most. Worst error of erfc, rounding included: less than 5 ulp.
-enum { ERFC_FAR = 10 };
-// exp(x^2) erfc(x) / u over u - 0.3 with u = 1 / (x + 1), x in [0.5, 11]
-static const double erfc_far_terms[ERFC_FAR] = {
-    -1.820990375e+00, 1.631547647e+00,  3.925535337e-01,  -1.182206064e+00, 4.284080695e-01,
-    4.673782845e-01,  -5.089732639e-01, -1.996324535e-01, 5.998777576e-01,  7.464311791e-01};
-
-static vt_value *erf_near(vt_chlo *c, vt_value *x) {
-  if (!is_wide(c)) return vt_chlo_op(c, VT_OP_ERF, x, NULL);
-  vt_value *t = plus(c, times(c, square(c, x), 2), -1);
-  return mul(c, x, chebyshev(c, t, erf_terms, 13));
-}
-
-// exp(x^2) erfc(x), x >= 0
-static vt_value *erfc_scaled(vt_chlo *c, vt_value *x) {
-  if (is_wide(c)) {
-    vt_value *t = quot(c, plus(c, x, -3.75), plus(c, x, 3.75));
-    return quot(c, chebyshev(c, t, erfc_terms, 25), plus(c, times(c, x, 2), 1));
-  }
-  vt_value *u = quot(c, num(c, 1), plus(c, x, 1));
-  return mul(c, u, polynomial(c, plus(c, u, -0.3), erfc_far_terms, ERFC_FAR));
-}
-
-// erfc of x >= 0. Squares a short h near x, which is exact: exp(-x^2) is exp(-h^2) exp(d) with
-// d = (h - x) (h + x), less than 0.06.
-static vt_value *erfc_far(vt_chlo *c, vt_value *x) {
-  static const double exp_terms[] = {1.0 / 24, 1.0 / 6, 0.5, 1};
-  vt_value *h = vt_chlo_op(c, VT_OP_REDUCE_PRECISION, x, NULL);
-  vt_op_set_i64(h->op, VT_ATTR_EXPONENT_BITS, is_wide(c) ? 11 : 8);
-  vt_op_set_i64(h->op, VT_ATTR_MANTISSA_BITS, is_wide(c) ? 25 : 11);
-  vt_value *d = mul(c, sub(c, h, x), add(c, h, x));
-  vt_value *e = exponential(c, neg(c, square(c, h))), *y = erfc_scaled(c, x);
-  if (is_wide(c)) return mul(c, e, mul(c, y, exponential(c, d)));
-  return mul(c, e, add(c, y, mul(c, y, mul(c, d, polynomial(c, d, exp_terms, 4)))));
-}
-
-// |x|, not more than where the function is 0 or 1 in this precision: beyond it factors would be
-// infinite.
-static vt_value *limited(vt_chlo *c, vt_value *x, double most) {
-  return vt_chlo_op(c, VT_OP_MINIMUM, absolute(c, x), num(c, is_wide(c) ? 28 : most));
-}
-
-static vt_value *erfc_of(vt_chlo *c, vt_value *x, vt_value *y) {
-  vt_value *far = erfc_far(c, limited(c, x, 11));
-  vt_value *either = vt_chlo_select(c, less(c, x, 0), sub(c, num(c, 2), far), far);
-  (void)y;
-  return vt_chlo_select(c, less(c, absolute(c, x), 0.5), sub(c, num(c, 1), erf_near(c, x)), either);
-}
-
 // M. Giles, "Approximating the erfinv function" (2010), single precision; f64 adds two steps of
 // Halley's method on the smaller of erf and erfc.
 static vt_value *erf_inv_of(vt_chlo *c, vt_value *x, vt_value *y) {
@@ -233,8 +165,9 @@ static vt_value *erf_inv_of(vt_chlo *c, vt_value *x, vt_value *y) {
                                polynomial(c, plus(c, root(c, w), -3), tail, 9));
   r = mul(c, r, a);
   for (int step = 0; step < (is_wide(c) ? 2 : 0); step++) {
-    vt_value *gap = vt_chlo_select(c, less(c, a, 0.5), sub(c, erf_near(c, r), a),
-                                   sub(c, rest, erfc_of(c, r, NULL)));
+    vt_value *near = sub(c, vt_chlo_op(c, VT_OP_ERF, r, NULL), a);
+    vt_value *far = sub(c, rest, vt_chlo_op(c, VT_OP_ERFC, r, NULL));
+    vt_value *gap = vt_chlo_select(c, less(c, a, 0.5), near, far);
     vt_value *e = mul(c, times(c, gap, sqrt(PI) / 2), exponential(c, square(c, r)));
     r = sub(c, r, quot(c, e, plus(c, mul(c, r, e), 1)));
   }
@@ -465,7 +398,6 @@ static const vt_chlo_function functions[] = {
     {"cosh", 1, cosh_of, complex_cosh, VT_OP_LOGISTIC},
     {"digamma", 1, digamma_of, NULL, VT_OP_SINE},
     {"erf_inv", 1, erf_inv_of, NULL, VT_OP_SINE},
-    {"erfc", 1, erfc_of, NULL, VT_OP_LOGISTIC},
     {"lgamma", 1, lgamma_of, NULL, VT_OP_SINE},
     {"polygamma", 2, polygamma_of, NULL, VT_OP_ATAN2},
     {"sinh", 1, sinh_of, complex_sinh, VT_OP_LOGISTIC},

@@ -167,7 +167,7 @@ static const struct {
      "tensor<?xf32> has a dynamic dimension"},
     {"func.func @main(%a: tensor<2xi32>) { %0 = chlo.erfc %a : tensor<2xi32> -> tensor<2xi32> "
      "return }",
-     "chlo.erfc: -:1: not defined for these operands"},
+     "erfc at -:1: not defined for element type i32"},
     {"func.func @main(%a: tensor<2xf32>) { %0, %1 = chlo.top_k(%a, k = 3) : tensor<2xf32> -> "
      "(tensor<3xf32>, tensor<3xi32>) return }",
      "not defined for these operands"},
