@@ -16,6 +16,7 @@
 #include "host/image_layout.h"
 #include "host/kernel_move.h"
 #include "host/plan.h"
+#include "host/sliced_products.h"
 #include "passes/rewrite.h"
 
 enum {
@@ -127,9 +128,20 @@ static bool is_quick(const vt_program *program) {
   return time <= MOST_TIME;
 }
 
-static vt_status turn_images(vt_program *program) {
+static bool is_skipped(const char *pass) {
   const char *skip = getenv("VTPU_SKIP_PASSES");
-  if (vt_pass_listed(skip, skip ? strlen(skip) : 0, "image_layout")) return VT_OK;
+  return vt_pass_listed(skip, skip ? strlen(skip) : 0, pass);
+}
+
+// Where products run in strips.
+static vt_status cut_products(vt_program *program) {
+  bool changed;
+  if (!vt_host_has_amx() || is_skipped("sliced_products")) return VT_OK;
+  return vt_sliced_products(program->module, &changed);
+}
+
+static vt_status turn_images(vt_program *program) {
+  if (is_skipped("image_layout")) return VT_OK;
   vt_image_options options = {.strips = vt_host_has_amx(), .always = program->options.turn_images};
   bool changed;
   return vt_image_layout(program->module, &options, &changed);
@@ -141,7 +153,10 @@ static vt_status plan_program(void *user) {
   if (options->part_of) find_here(program);
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
-  if (!program->small && !options->evaluator_only) VT_TRY(turn_images(program));
+  if (!program->small && !options->evaluator_only) {
+    VT_TRY(turn_images(program));
+    VT_TRY(cut_products(program));
+  }
   VT_TRY(vt_plan_build(program, program->module->main, VT_PLAN_MAIN, 1, &program->plan));
   if (program->no_memory) return vt_error_no_memory();
   vt_status st = vt_kernels_compile(program);

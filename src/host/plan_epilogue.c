@@ -91,19 +91,26 @@ static bool is_elementwise(const vt_op *op, const vt_value *value) {
          vt_type_elements(op->results[0].type) == vt_type_elements(value->type);
 }
 
+// Whether all that reads the value is elementwise, also through reshapes; it comes after `op`.
+static bool feeds_elementwise(const vt_op *op, const vt_value *value, const uint32_t *uses) {
+  uint32_t left = uses[value->id];
+  for (op = op->next; op && left; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++) {
+      if (op->operands[i] != value) continue;
+      if (op->code == VT_OP_RESHAPE ? !feeds_elementwise(op, &op->results[0], uses)
+                                    : !is_elementwise(op, value))
+        return false;
+      left--;
+    }
+  return !left; // else it is returned
+}
+
 // True when the contraction runs in strips and all that follows is elementwise: generated code
 // takes the sums from the cache.
 static bool joins_kernel(vt_plan *plan, const chain *c, const uint32_t *uses) {
   const vt_value *value = &c->ops[c->count - 1]->results[0];
   if (!vt_host_has_amx() || c->transpose || value->type.dtype != VT_F32) return false;
-  uint32_t left = uses[value->id];
-  for (const vt_op *op = c->ops[0]->next; op && left; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      if (op->operands[i] != value) continue;
-      if (!is_elementwise(op, value)) return false;
-      left--;
-    }
-  if (left) return false; // returned
+  if (!feeds_elementwise(c->ops[0], value, uses)) return false;
   chain alone = {.ops = {c->ops[0]}, .count = 1};
   const vt_step *step = try_chain(plan, &alone);
   return step && vt_step_is_strip(step);

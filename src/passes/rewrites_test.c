@@ -26,6 +26,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "host/image_layout.h"
+#include "host/sliced_products.h"
 #include "import/import.h"
 #include "passes/collectives.h"
 #include "passes/passes.h"
@@ -73,6 +74,11 @@ static vt_status run_pipeline(vt_module *module, const settings *with, bool *out
 
 static vt_status run_image_layout(vt_module *module, const settings *with, bool *out_changed) {
   return vt_image_layout(module, &with->images, out_changed);
+}
+
+static vt_status run_sliced_products(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_sliced_products(module, out_changed);
 }
 
 static vt_status run_replicas(vt_module *module, const settings *with, bool *out_changed) {
@@ -123,6 +129,7 @@ static const struct pass {
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"collectives", "passes/collectives.txt", run_collectives},
     {"image_layout", "host/image_layout.txt", run_image_layout},
+    {"sliced_products", "host/sliced_products.txt", run_sliced_products},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
     {"edges", "spmd/edges.txt", run_edges},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},
