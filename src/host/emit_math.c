@@ -3,9 +3,9 @@
 // evaluator's loops.
 //
 // Worst error on normal results against f64, checked by emit_math_test over all exponents
-// (measured, ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, erf 1.4, erfc 4.9, sin and
-// cos 1.5 (of the larger of the result and 2^-24), rsqrt 1 (1.4 without FMA), cbrt 0.5, atan2 1.6,
-// power 0.53, others the evaluator's.
+// (measured, ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, erf 1.4, erfc
+// 4.9, sin and cos 1.5 (of the larger of the result and 2^-24), rsqrt 1 (1.4 without FMA), cbrt
+// 0.5, atan2 1.6, power 0.53, others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted to minimize the worst relative
 // error. Only power needs more than f32 inside: an error of its logarithm grows by up to 2^7. f64

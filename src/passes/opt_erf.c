@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_erf.c - the formulas as which jaxlib sends erf and erfc become the ops. They are known by their
-// coefficients:
+// opt_erf.c - the formulas as which jaxlib sends erf and erfc become the ops. They are known by
+// their coefficients:
 //
 //   erf:   c = clamp(x, -4, 4);  erf(x) = clamp(c p(c^2) / q(c^2), -1, 1)
 //   erfc:  |x| < 1 ? 1 - x n(x^2) : x < 0 ? 2 - t : t
