@@ -320,9 +320,9 @@ typedef struct place {
     next += 2 * TILE_BYTES;                                                                        \
   } while (0)
 
-// Some tiles of K: of each run from `run` on the same ones, but for those at the ends of runs.
+// Some tiles of each run.
 typedef struct piece {
-  int64_t run, runs, tile, tiles;
+  int64_t runs, tile, tiles;
   bool tail; // and the numbers behind them
 } piece;
 
@@ -334,10 +334,9 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
                                                                const int columns, bool fetches) {
   int64_t across = p->depth * TILE_BYTES;
   const char *next = tile + columns * across;
-  bool first = !k->run && !k->tile;
 #define START(sum)                                                                                 \
   do {                                                                                             \
-    if (first)                                                                                     \
+    if (!k->tile)                                                                                  \
       _tile_zero(sum);                                                                             \
     else                                                                                           \
       _tile_loadd(sum, to[sum].to, to[sum].stride);                                                \
@@ -347,7 +346,7 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
   if (columns > 1) START(2);
   if (rows > 1 && columns > 1) START(3);
 #undef START
-  for (int64_t r = k->run; r < k->run + k->runs; r++) {
+  for (int64_t r = 0; r < k->runs; r++) {
     const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
     for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d * lhs->along);
     if (k->tail) STEP(6, 7, p->full * lhs->along);
@@ -410,55 +409,64 @@ AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
   __asm__ volatile("" : : : "memory"); // as above
 }
 
+// Rows of tiles from `i` on, columns of tiles from `j` on, two or one of each.
+AMX static void multiply_pair(const task *t, const piece *k, side *lhs, int64_t i, int64_t j,
+                              int rows, int columns, const char *rhs, bool fetches) {
+  int64_t row = t->p->sums_row;
+  place to[4];
+  for (int s = 0; s < 4; s++)
+    to[s] = (place){t->sums + (i + s % 2) * T * row + (j + s / 2) * T, row * 4};
+  if (rows < 2) lhs->at[1] = lhs->at[0], lhs->stride[1] = lhs->stride[0];
+  multiply_any(t->p, k, lhs, rhs + j * t->p->depth * TILE_BYTES, to, rows, columns, fetches);
+}
+
 // Two rows of tiles of the left side stay in the first cache while the columns pass by.
-AMX static void multiply_piece(const task *t, const piece *k, int64_t column, int64_t columns) {
+AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, int64_t columns) {
   const vt_strip *p = t->p;
   int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
-  const char *rhs = t->rhs + (k->run * (p->depth / p->runs) + k->tile) * TILE_BYTES;
-  bool first = !k->run && !k->tile;
-  bool packs = !p->windowed && !p->tail && t->lhs_stride % ALIGNED == 0 && columns >= PACKED;
+  bool packs = !p->tail && t->lhs_stride % ALIGNED == 0 && columns >= PACKED;
   _Alignas(64) char own[2 * MOST_DEPTH * TILE_BYTES];
+  rhs += k->tile * TILE_BYTES;
   for (int64_t i = 0; i < tiles; i += 2) {
     int high = i + 1 < tiles ? 2 : 1;
     side lhs = {.along = 2 * PAIRED};
     for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
     if (packs) pack_side(k, high, &lhs, own);
-    if (high < 2) lhs.at[1] = lhs.at[0], lhs.stride[1] = lhs.stride[0];
-    if (!p->windowed && first) fetch_rows(t, i + FETCHED);
-    for (int64_t j = 0; j < end; j += 2) {
-      int wide = j + 1 < end ? 2 : 1;
-      place to[4];
-      for (int s = 0; s < 4; s++) {
-        float *at = t->sums + (i + s % 2) * T * p->sums_row + (j + s / 2) * T;
-        to[s] = (place){at, p->sums_row * 4};
-      }
-      multiply_any(p, k, &lhs, rhs + (column / T + j) * p->depth * TILE_BYTES, to, high, wide,
-                   i == 0 && j + 2 < end);
-    }
+    if (!k->tile) fetch_rows(t, i + FETCHED);
+    for (int64_t j = 0; j < end; j += 2)
+      multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs, i == 0 && j + 2 < end);
   }
 }
 
-// Tiles of K as they are laid out: `each` of a run. A piece is some of one run, or some whole runs.
+// An image's lines are in the first cache already: a pixel is in many windows.
+AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns) {
+  const vt_strip *p = t->p;
+  int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
+  piece all = {.runs = p->runs, .tiles = p->full, .tail = p->tail > 0};
+  for (int64_t j = 0; j < end; j += 2)
+    for (int64_t i = 0; i < tiles; i += 2) {
+      int high = i + 1 < tiles ? 2 : 1;
+      side lhs = {.along = 2 * PAIRED};
+      for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
+      multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs, i == 0 && j + 2 < end);
+    }
+}
+
 AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
   const vt_strip *p = t->p;
+  const char *rhs = t->rhs + column / T * p->depth * TILE_BYTES;
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
-  for (int64_t i = 0; !p->windowed && i < FETCHED; i += 2) fetch_rows(t, i);
-  int64_t each = p->depth / p->runs, pieces = most(1, (p->depth + DEPTH / 2) / DEPTH);
-  if (p->runs > 1 && each <= DEPTH) {
-    int64_t runs = tiles_of(p->runs, least(p->runs, pieces));
-    for (int64_t r = 0; r < p->runs; r += runs) {
-      piece k = {r, least(runs, p->runs - r), 0, p->full, p->tail > 0};
-      multiply_piece(t, &k, column, columns);
-    }
+  if (p->windowed) {
+    multiply_windows(t, rhs, columns);
     return;
   }
-  int64_t parts = most(1, (p->full + DEPTH / 2) / DEPTH), tiles = tiles_of(p->full, parts);
-  for (int64_t r = 0; r < p->runs; r++)
-    for (int64_t d = 0; d == 0 || d < p->full; d += most(tiles, 1)) {
-      int64_t left = least(tiles, p->full - d);
-      piece k = {r, 1, d, left, p->tail > 0 && d + left == p->full};
-      multiply_piece(t, &k, column, columns);
-    }
+  for (int64_t i = 0; i < FETCHED; i += 2) fetch_rows(t, i);
+  int64_t pieces = most(1, (p->full + DEPTH / 2) / DEPTH), tiles = tiles_of(p->full, pieces);
+  for (int64_t d = 0; d == 0 || d < p->full; d += most(tiles, 1)) {
+    int64_t count = least(tiles, p->full - d);
+    piece k = {.runs = 1, .tile = d, .tiles = count, .tail = p->tail && d + count == p->full};
+    multiply_piece(t, &k, rhs, columns);
+  }
 }
 
 AMX static void take_tiles(const vt_strip *p) {
