@@ -185,12 +185,22 @@ bool vt_step_strip(vt_plan *plan, vt_step *step, const vt_strip *strip) {
   return make_step(plan, step, strip, false, &dense);
 }
 
+static void add_batch(vt_strip *strip, strip_target *target, const vt_dim *d) {
+  int32_t at = strip->batch_rank++;
+  strip->batch_sizes[at] = d->size, target->batch[at] = d->out;
+  strip->batch_strides[0][at] = d->lhs, strip->batch_strides[1][at] = d->rhs;
+}
+
+// Of several dimensions of rows, which the result has in another order, the largest are the rows;
+// the others are a batch with one right side.
 bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const vt_contraction *c, bool swapped) {
-  if (c->batch.count > VT_STRIP_BATCH || c->m.count != 1 || c->n.count != 1 || c->k.count != 1)
+  if (c->batch.count + c->m.count > VT_STRIP_BATCH + 1 || c->m.count < 1 || c->n.count != 1 ||
+      c->k.count != 1)
     return false;
   const vt_dim *m = c->m.at, *n = c->n.at, *k = c->k.at;
-  vt_strip strip = {.batch_rank = c->batch.count,
-                    .m = m->size,
+  for (int32_t i = 1; i < c->m.count; i++)
+    if (c->m.at[i].size > m->size) m = &c->m.at[i];
+  vt_strip strip = {.m = m->size,
                     .n = n->size,
                     .k = k->size,
                     .lhs_row = m->lhs,
@@ -198,11 +208,9 @@ bool vt_step_strip_matmul(vt_plan *plan, vt_step *step, const vt_contraction *c,
                     .rhs_column = n->rhs};
   strip_target target = {.row = m->out};
   if (k->lhs != 1 || n->out != 1) return false;
-  for (int32_t d = 0; d < c->batch.count; d++) {
-    const vt_dim *b = &c->batch.at[d];
-    strip.batch_sizes[d] = b->size, target.batch[d] = b->out;
-    strip.batch_strides[0][d] = b->lhs, strip.batch_strides[1][d] = b->rhs;
-  }
+  for (int32_t d = 0; d < c->batch.count; d++) add_batch(&strip, &target, &c->batch.at[d]);
+  for (int32_t i = 0; i < c->m.count; i++)
+    if (&c->m.at[i] != m) add_batch(&strip, &target, &c->m.at[i]);
   return make_step(plan, step, &strip, swapped, &target);
 }
 

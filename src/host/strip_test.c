@@ -127,7 +127,14 @@ static const char deep_window[] =
     CONV("s", "x", "w", "(tensor<2x9x9x130xbf16>, tensor<3x3x130x70xbf16>) -> " DEEP, "[1, 1]",
          "[[1, 1], [1, 1]]") OP("r", "add", "s", "y", DEEP);
 
+static const char turned[] =
+    "%s = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0] : (tensor<20x50x64xbf16>, "
+    "tensor<64x48xbf16>) -> tensor<20x50x48xf32>\n%r = stablehlo.transpose %s, dims = [1, 0, 2] : "
+    "(tensor<20x50x48xf32>) -> tensor<50x20x48xf32>\n";
+
 static const row rows[] = {
+    {"rows in another order", "%x: tensor<20x50x64xbf16>, %w: tensor<64x48xbf16>",
+     "tensor<50x20x48xf32>", turned, true},
     {"aligned rows", SUM_PARAMS("2048", "404"), "tensor<100x404xf32>", aligned_sum, true},
     {"deep, odd sizes", SUM_PARAMS("1010", "50"), "tensor<100x50xf32>", deep_sum, true},
     {"deep convolution", "%x: tensor<2x9x9x130xbf16>, %w: tensor<3x3x130x70xbf16>, %y: " DEEP, DEEP,
