@@ -84,6 +84,37 @@ class Ops:
             scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
 
+    def remat(self, block, x):
+        return jax.checkpoint(block)(x)
+
+    def recurrent(self, x, name, width, gates, step, carry):
+        """`step` takes what the input and the state before give to each gate."""
+        x = self.dense(x, f"{name}.input", gates * width)
+        kernel = self.weight(f"{name}.state.kernel", (width, gates * width), width**-0.5)
+
+        def next_(carry, x):
+            parts = (jnp.split(y, gates, -1) for y in (x, carry[0] @ kernel))
+            carry = step(carry, *parts)
+            return carry, carry[0]
+
+        start = (jnp.zeros((x.shape[0], width)),) * carry
+        return jax.lax.scan(next_, start, x.swapaxes(0, 1))[1].swapaxes(0, 1)
+
+    def lstm(self, x, name, width):
+        def step(carry, x, h):
+            i, f, g, o = (a + b for a, b in zip(x, h))
+            c = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+            return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+        return self.recurrent(x, name, width, 4, step, 2)
+
+    def gru(self, x, name, width):
+        def step(carry, x, h):
+            r, z = (jax.nn.sigmoid(a + b) for a, b in zip(x[:2], h[:2]))
+            return ((1 - z) * jnp.tanh(x[2] + r * h[2]) + z * carry[0],)
+
+        return self.recurrent(x, name, width, 3, step, 1)
+
     def attend_cache(self, q, k, v, keys, values):
         """In place, or for programs that cannot write to their inputs: the new key and value by themselves."""
         if self.in_place:

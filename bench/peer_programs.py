@@ -69,17 +69,40 @@ def bert(o, tokens):
     return x
 
 
-def gpt(o, x, layers, heads, attend=attention):
+def bert_classes(o, tokens):
+    return o.dense(bert(o, tokens)[:, 0], "classes", 2)
+
+
+def gpt(o, x, layers, heads, attend=attention, remat=False):
     """The blocks of GPT-2: norms before the products."""
     for i in range(layers):
-        x = x + attend(o, o.layer_norm(x, f"{i}.norm1"), f"{i}", heads, True)
-        x = x + feed_forward(o, o.layer_norm(x, f"{i}.norm2"), f"{i}", True)
+
+        def block(x, i=i):
+            x = x + attend(o, o.layer_norm(x, f"{i}.norm1"), f"{i}", heads, True)
+            return x + feed_forward(o, o.layer_norm(x, f"{i}.norm2"), f"{i}", True)
+
+        x = o.remat(block, x) if remat else block(x)
     return o.layer_norm(x, "norm")
 
 
-def transformer(o, tokens):
+def transformer(o, tokens, remat=False):
     x = o.embed(tokens, "tokens", 8192, 256) + o.weight("positions", (128, 256), 0.02)
-    return o.unembed(gpt(o, x, 4, 8), "tokens")
+    return o.unembed(gpt(o, x, 4, 8, remat=remat), "tokens")
+
+
+def transformer_remat(o, tokens):
+    """The activations of a block are computed again in its backward pass."""
+    return transformer(o, tokens, True)
+
+
+def lstm(o, tokens):
+    x = o.embed(tokens, "tokens", 8192, 512)
+    return o.unembed(o.lstm(o.lstm(x, "1", 512), "2", 512), "tokens")
+
+
+def gru(o, tokens):
+    x = o.embed(tokens, "tokens", 8192, 512)
+    return o.unembed(o.gru(o.gru(x, "1", 512), "2", 512), "tokens")
 
 
 def gpt2(o, tokens):
@@ -122,6 +145,10 @@ def tokens(*shape, of):
     return lambda random: (random.integers(0, of, shape, dtype=np.int32),)
 
 
+def labelled_tokens(*shape, of):
+    return lambda random: (random.integers(0, of, shape, dtype=np.int32), random.integers(0, 2, shape[0], dtype=np.int32))
+
+
 def next_tokens(*shape, of):
     return lambda random: tuple(random.integers(0, of, (2, *shape), dtype=np.int32))
 
@@ -144,6 +171,10 @@ PROGRAMS = {
     "train cnn": Program(cnn, classes(256, 28, 28, 1), True),
     "train resnet50": Program(resnet50, classes(8, 224, 224, 3, of=1000), True),
     "train transformer": Program(transformer, next_tokens(16, 128, of=8192), True),
+    "train transformer remat": Program(transformer_remat, next_tokens(16, 128, of=8192), True),
+    "train bert": Program(bert_classes, labelled_tokens(8, 128, of=30522), True),
+    "train lstm": Program(lstm, next_tokens(32, 64, of=8192), True),
+    "train gru": Program(gru, next_tokens(32, 64, of=8192), True),
     "resnet50 b1": Program(resnet50, pixels(1, 224, 224, 3), False),
     "resnet50 b32": Program(resnet50, pixels(32, 224, 224, 3), False),
     "bert b1 s128": Program(bert, tokens(1, 128, of=30522), False),

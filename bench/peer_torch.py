@@ -8,6 +8,7 @@ import os
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 
 import peer_programs
 import serve
@@ -77,6 +78,21 @@ class Ops(torch.nn.Module):
 
     def attend(self, q, k, v, causal):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def remat(self, block, x):
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+    def recurrent(self, x, name, width, layer, *state):
+        bias = self.weight(f"{name}.input.bias")
+        weights = [self.weight(f"{name}.{part}.kernel") for part in ("input", "state")]
+        return layer(x, *state, [*weights, bias, torch.zeros_like(bias)], True, 1, 0.0, self.training, False, True)[0]
+
+    def lstm(self, x, name, width):
+        start = x.new_zeros(1, x.shape[0], width)
+        return self.recurrent(x, name, width, torch.lstm, (start, start))
+
+    def gru(self, x, name, width):
+        return self.recurrent(x, name, width, torch.gru, x.new_zeros(1, x.shape[0], width))
 
     def attend_cache(self, q, k, v, keys, values):
         """In place, or for programs that cannot write to their inputs: the new key and value by themselves."""
