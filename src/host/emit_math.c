@@ -110,13 +110,17 @@ static value add_bits(vt_emitter *e, value x, value bits) {
   return LLVMBuildBitCast(e->builder, sum, LLVMTypeOf(x), "");
 }
 
-// Results beyond the normal numbers are chosen at the end, where r may be anything.
-static value emit_exp(vt_emitter *e, value x) {
+// exp(r) 2^n for what reduce_exp gave.
+static value reduced_exp(vt_emitter *e, value r, value power) {
   static const double c[] = {1.979014050e-04, 1.394486870e-03, 8.333498612e-03,
                              4.166629165e-02, 1.666666567e-01, 0.5};
-  value power, r = reduce_exp(e, x, &power), rr = mul(e, r, r);
-  value p = fma3(e, polynomial_by_pairs(e, r, rr, 6, c), rr, r);
-  value y = add_bits(e, add(e, p, constant(e, 1)), power);
+  value rr = mul(e, r, r), p = fma3(e, polynomial_by_pairs(e, r, rr, 6, c), rr, r);
+  return add_bits(e, add(e, p, constant(e, 1)), power);
+}
+
+// Results beyond the normal numbers are chosen at the end, where r may be anything.
+static value emit_exp(vt_emitter *e, value x) {
+  value power, r = reduce_exp(e, x, &power), y = reduced_exp(e, r, power);
   value over = add(e, x, constant(e, INFINITY)); // NaN stays
   y = choose(e, test(e, LLVMRealOLE, x, constant(e, 0x1.62e42ep6)), y, over);
   return choose(e, test(e, LLVMRealOLT, x, constant(e, -0x1.5d589ep6)), constant(e, 0), y);
@@ -252,8 +256,6 @@ static value emit_erf(vt_emitter *e, value x) {
 // exp(-x^2) p(u) u with u = 1 / (|x| + 2), and 2 - that for negative x; 0 from 9.3 on. Of x^2 the
 // rounding error goes into the argument of exp.
 static value emit_erfc(vt_emitter *e, value x) {
-  static const double c[] = {1.979014050e-04, 1.394486870e-03, 8.333498612e-03,
-                             4.166629165e-02, 1.666666567e-01, 0.5};
   static const double p[] = {15.1983722,  -29.068415, -1.13090632, 14.3238639, -2.45093476,
                              -6.64721813, 1.09929799, 4.73175175,  3.21035378, 1.17044899};
   value a = absolute(e, x), most = constant(e, 9.3);
@@ -261,11 +263,9 @@ static value emit_erfc(vt_emitter *e, value x) {
   value u = quotient(e, constant(e, 1), add(e, a, constant(e, 2)));
   value t = sub(e, u, constant(e, 0.3)), tail = mul(e, a, a);
   value y = mul(e, u, polynomial_by_pairs(e, t, mul(e, t, t), 10, p));
-  value rest = fma3(e, a, a, negative(e, tail)), power,
-        r = reduce_exp(e, negative(e, tail), &power);
-  r = sub(e, r, rest);
-  value rr = mul(e, r, r), q = fma3(e, polynomial_by_pairs(e, r, rr, 6, c), rr, r);
-  y = mul(e, y, add_bits(e, add(e, q, constant(e, 1)), power));
+  value rest = fma3(e, a, a, negative(e, tail));
+  value power, r = reduce_exp(e, negative(e, tail), &power);
+  y = mul(e, y, reduced_exp(e, sub(e, r, rest), power));
   return choose(e, test(e, LLVMRealOLT, x, constant(e, 0)), sub(e, constant(e, 2), y), y);
 }
 
