@@ -174,6 +174,7 @@ static void a_cancelled_job_is_repaired(void **state) {
 
 static void a_dead_host_moves_its_worker(void **state) {
   (void)state;
+  guest_must(WAIT(300, DIRECT)); // so that the host dies with rules
   guest_must(CLUSTER " down $HOME/cluster h2");
   guest_must(WAIT(1500, "test \"$(echo " HOSTS ")\" = 'h1 h1'"));
   wait_for_state("pod", "READY");

@@ -95,8 +95,10 @@ static void put_head(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_t
 }
 
 void vt_slurm_clean_script(const vt_slurm_driver *d, int64_t uid, int64_t worker, vt_text *out) {
-  // A worker that has come back to this host meanwhile has a newer job, and keeps its disk.
   put_head(d, uid, worker, out);
+  // Of a launcher that died with its host, or was killed, and removed nothing.
+  if (d->cloud->options.guest_level) vt_text_printf(out, "'%s' sweep\n", d->launcher);
+  // A worker that has come back to this host meanwhile has a newer job, and keeps its disk.
   vt_text_put(out, "[ \"$(cat \"$folder/job\" 2>/dev/null || echo 0)\" -lt \"$SLURM_JOB_ID\" ] "
                    "&& rm -rf --one-file-system \"$folder\"\n");
 }

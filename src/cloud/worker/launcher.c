@@ -333,6 +333,12 @@ static int disks(const char *folder) {
   return 0;
 }
 
+// What launchers that were killed left of their networks on this host.
+static int sweep(void) {
+  (void)vt_net_sweep("", false);
+  return 0;
+}
+
 static bool is_address(const char *text, size_t size) {
   struct in_addr address;
   char copy[INET_ADDRSTRLEN];
@@ -377,13 +383,14 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "disks") == 0) return disks(argv[2]);
   if (argc == 3 && strcmp(argv[1], "probe") == 0) return probe(argv[2]);
   if (argc > 2 && strcmp(argv[1], "peers") == 0) return peers(argv[2], argc - 3, argv + 3);
+  if (argc == 2 && strcmp(argv[1], "sweep") == 0) return sweep();
   if (argc > 3 && strcmp(argv[1], "host") == 0)
     return vt_helper_serve(atoi(argv[2]), argc - 3, argv + 3);
   if (argc == 2 && strcmp(argv[1], "agent") == 0) vt_boot_agent("169.254.169.254", "", 0);
   if (argc == 5 && strcmp(argv[1], "agent") == 0)
     vt_boot_agent(argv[2], argv[3], (unsigned)strtoul(argv[4], NULL, 10));
-  fputs("usage: vtpu-guest boot FOLDER | disks FOLDER | probe FOLDER | keys USER | agent [SERVER "
-        "ROOT IDS]\n",
+  fputs("usage: vtpu-guest boot FOLDER | disks FOLDER | probe FOLDER | keys USER | sweep | agent "
+        "[SERVER ROOT IDS]\n",
         stderr);
   return 2;
 }
