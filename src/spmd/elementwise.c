@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/map.h"
+
 enum { LONG = 32 };
 
 static bool is_long(const vt_func *func) {
@@ -69,11 +71,31 @@ bool vt_spmd_is_elementwise(vt_func *func) {
   return found;
 }
 
+// Equal operations become one, so that no copy of the body has them twice.
+static void merge_equal(vt_func *func) {
+  vt_map seen = {0};
+  for (vt_op *op = func->first, *next; op; op = next) {
+    next = op->next;
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (op->operands[i]->replaced_by) op->operands[i] = op->operands[i]->replaced_by;
+    uint64_t hash = vt_op_hash(op, op->operands);
+    void **first = vt_map_at(&seen, &hash, sizeof hash);
+    if (!*first) *first = op;
+    if (*first == op || !vt_op_equal(*first, op, op->operands)) continue;
+    op->results[0].replaced_by = &((vt_op *)*first)->results[0];
+    vt_op_remove(op);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (func->returns[i]->replaced_by) func->returns[i] = func->returns[i]->replaced_by;
+  vt_map_free(&seen);
+}
+
 vt_func *vt_spmd_elementwise_on(vt_func *func, vt_type like) {
   vt_func *copy = vt_func_clone(func->module, func);
   for (uint32_t i = 0; i < copy->param_count; i++)
     if (copy->params[i]->type.rank) copy->params[i]->type.dims = like.dims;
   for (vt_op *op = copy->first; op; op = op->next)
     if (op->results[0].type.rank) op->results[0].type.dims = like.dims;
+  merge_equal(copy);
   return copy;
 }

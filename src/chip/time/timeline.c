@@ -18,7 +18,8 @@ enum { WINDOW = 64, MOST_LIFE = 512 };
 
 typedef struct timeline {
   const vt_device_model *model;
-  vt_arena *arena;
+  vt_arena *arena;   // of the spans
+  vt_arena *scratch; // of a run
   vt_timing *sums;
   VT_ARRAY(vt_span) spans;
   double mxu_slower; // by this factor, in long programs
@@ -321,7 +322,7 @@ static void run_while(run *r, const vt_kernel *kernel, uint32_t at) {
   double start = t->now, exposed = t->sums->exposed;
   size_t index = t->spans.size;
   record(r, kernel, (vt_span){0}, start, 0);
-  bool *near = VT_NEW_ARRAY(t->arena, bool, op->regions[1]->param_count + 1);
+  bool *near = VT_NEW_ARRAY(t->scratch, bool, op->regions[1]->param_count + 1);
   double kept = keep_carried(r, op->regions[1], near);
   double room = fmax(0, r->room - r->held[at] - kept), loaded = 0;
   for (uint32_t i = 0; i < op->regions[1]->param_count; i++)
@@ -361,7 +362,7 @@ static void run_branches(run *r, const vt_kernel *kernel, uint32_t at) {
     best = *t->sums;
     kept.size = 0;
     for (size_t k = first; k < t->spans.size; k++)
-      vt_array_push_in(t->arena, &kept, t->spans.data[k]);
+      vt_array_push_in(t->scratch, &kept, t->spans.data[k]);
   }
   t->depth--;
   *t->sums = best, t->spans.size = first;
@@ -530,18 +531,18 @@ static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *
            .scope = scope,
            .trips = trips,
            .room = room,
-           .producer = VT_NEW_ARRAY(t->arena, int32_t, values),
-           .last = VT_NEW_ARRAY(t->arena, int32_t, values),
-           .near = VT_NEW_ARRAY(t->arena, bool, values),
-           .kept = VT_NEW_ARRAY(t->arena, bool, values),
-           .ready = VT_NEW_ARRAY(t->arena, double, values),
-           .begun = VT_NEW_ARRAY(t->arena, double, values),
-           .slow = VT_NEW_ARRAY(t->arena, double, values),
-           .parts = VT_NEW_ARRAY(t->arena, double, values),
-           .started = VT_NEW_ARRAY(t->arena, double, list->count + 1),
-           .held = VT_NEW_ARRAY(t->arena, double, list->count + 1),
-           .done = VT_NEW_ARRAY(t->arena, bool, list->count + 1)};
-  bool *returned = VT_NEW_ARRAY(t->arena, bool, values);
+           .producer = VT_NEW_ARRAY(t->scratch, int32_t, values),
+           .last = VT_NEW_ARRAY(t->scratch, int32_t, values),
+           .near = VT_NEW_ARRAY(t->scratch, bool, values),
+           .kept = VT_NEW_ARRAY(t->scratch, bool, values),
+           .ready = VT_NEW_ARRAY(t->scratch, double, values),
+           .begun = VT_NEW_ARRAY(t->scratch, double, values),
+           .slow = VT_NEW_ARRAY(t->scratch, double, values),
+           .parts = VT_NEW_ARRAY(t->scratch, double, values),
+           .started = VT_NEW_ARRAY(t->scratch, double, list->count + 1),
+           .held = VT_NEW_ARRAY(t->scratch, double, list->count + 1),
+           .done = VT_NEW_ARRAY(t->scratch, bool, list->count + 1)};
+  bool *returned = VT_NEW_ARRAY(t->scratch, bool, values);
   double start = t->now;
   r.links = start;
   find_lives(&r);
@@ -613,16 +614,22 @@ static double power(const vt_device_model *model, const vt_timing *timing) {
   return (r->idle_w + (r->busiest_w - r->idle_w) * activity) / model->chip->devices;
 }
 
-static void run_all(const vt_device_model *model, const vt_kernel_list *list, double slower,
-                    vt_arena *arena, vt_timing *out) {
-  timeline t = {.model = model, .arena = arena, .sums = out, .mxu_slower = slower};
+// Spans of a run before are forgotten.
+static void run_all(timeline *t, const vt_kernel_list *list, double slower, vt_timing *out) {
+  *t = (timeline){.model = t->model,
+                  .arena = t->arena,
+                  .scratch = t->scratch,
+                  .sums = out,
+                  .spans = {t->spans.data, 0, t->spans.capacity},
+                  .mxu_slower = slower};
   *out = (vt_timing){.exact_trips = true};
-  out->seconds = run_list(&t, list, NULL, 1, model->vmem_bytes, NULL);
-  if (out->seconds <= 0) out->seconds = model->rates->launch_s; // nothing runs
+  out->seconds = run_list(t, list, NULL, 1, t->model->vmem_bytes, NULL);
+  vt_arena_reset(t->scratch);
+  if (out->seconds <= 0) out->seconds = t->model->rates->launch_s; // nothing runs
   out->bound = largest(out->busy);
-  out->joules = out->seconds * power(model, out);
-  out->count = (uint32_t)t.spans.size;
-  out->spans = t.spans.data;
+  out->joules = out->seconds * power(t->model, out);
+  out->count = (uint32_t)t->spans.size;
+  out->spans = t->spans.data;
 }
 
 void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
@@ -634,8 +641,10 @@ void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
   model.groups = vt_network_groups(arena);
   model.sizes = &sizes;
   vt_kernel_list *list = vt_kernels_make(&model, NULL, module->main, arena);
-  run_all(&model, list, 1, arena, out_timing);
+  vt_arena scratch = {.brief = true};
+  timeline t = {.model = &model, .arena = arena, .scratch = &scratch};
+  run_all(&t, list, 1, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));
-  if (tired > 0)
-    run_all(&model, list, 1 + tired * (1 / model.rates->sustained - 1), arena, out_timing);
+  if (tired > 0) run_all(&t, list, 1 + tired * (1 / model.rates->sustained - 1), out_timing);
+  vt_arena_free(&scratch);
 }

@@ -43,15 +43,11 @@ vt_status vt_partition_call(vt_parter *p, const vt_op *op) {
   vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
   vt_value **returns = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
   const vt_assign *at = meet(p, op, operands);
-  vt_func *callee = vt_op_callee(op);
-  if (at->tiles > 1) {
-    const void *key[] = {callee, at};
-    void **place = vt_map_at(&p->bodies, key, sizeof key);
-    vt_type local = vt_local_type(p, op->results[0].type, at);
-    if (!*place) *place = vt_spmd_elementwise_on(callee, local);
-    callee = *place;
-  }
-  vt_func_inline(callee, p->func, NULL, operands, returns);
+  const void *key[] = {vt_op_callee(op), at};
+  void **place = vt_map_at(&p->bodies, key, sizeof key);
+  if (!*place)
+    *place = vt_spmd_elementwise_on(vt_op_callee(op), vt_local_type(p, op->results[0].type, at));
+  vt_func_inline(*place, p->func, NULL, operands, returns);
   for (uint32_t i = 0; i < op->result_count; i++)
     vt_part_set(p, &op->results[i], (vt_part){op->results[i].type, returns[i], at});
   vt_arena_free(&scratch);

@@ -143,6 +143,7 @@ void vt_graph_init(vt_graph *graph, const vt_module *module, int32_t device_coun
 void vt_graph_free(vt_graph *graph) {
   vt_map_free(&graph->rules);
   vt_map_free(&graph->main_meshes);
+  vt_arena_free(&graph->building);
 }
 
 vt_axes vt_graph_axes(vt_graph *graph, const vt_mesh *mesh, uint32_t count,

@@ -141,6 +141,7 @@ enum { VT_SEEN_RULES = 64 };
 
 typedef struct vt_graph {
   vt_arena *arena;
+  vt_arena building; // of the rule that is being made
   const vt_module *module;
   int32_t device_count;
   VT_ARRAY(vt_node) nodes;

@@ -758,8 +758,7 @@ static vt_rule *new_rule(vt_arena *arena, uint32_t factors, uint32_t tensors, si
 }
 
 // Entries in the order of tensors and their dimensions; within a dimension as they were added.
-static const vt_rule *finish(builder *b) {
-  vt_arena *arena = b->arena;
+static const vt_rule *finish(builder *b, vt_arena *arena) {
   fill_up(b);
   vt_factor *factors;
   uint32_t *starts, at = 0;
@@ -839,17 +838,22 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
   uint32_t operands = vt_op_own_operands(op), tensors = operands + op->result_count;
   if (!rule || !op->result_count) return NULL;
   vt_type few[FEW_TENSORS];
-  vt_type *types = tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(graph->arena, vt_type, tensors);
+  vt_type *types = tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(&graph->building, vt_type, tensors);
   for (uint32_t t = 0; t < operands; t++) types[t] = op->operands[t]->type;
   for (uint32_t t = operands; t < tensors; t++) types[t] = op->results[t - operands].type;
   bool splat = rule == broadcast_in_dim && !types[0].rank && !vt_spmd_is_view(op);
   bool one = op->result_count == 1 || op->code == VT_OP_CALL;
   if ((rule == pointwise || splat) && one && is_last_largest(tensors, types))
     return pointwise_rule(graph, tensors, types);
-  builder b = {
-      .arena = graph->arena, .op = op, .types = types, .operands = operands, .tensors = tensors};
+  builder b = {.arena = &graph->building,
+               .op = op,
+               .types = types,
+               .operands = operands,
+               .tensors = tensors};
   rule(&b);
-  return b.factors.size ? finish(&b) : NULL;
+  const vt_rule *made = b.factors.size ? finish(&b, graph->arena) : NULL;
+  vt_arena_reset(&graph->building);
+  return made;
 }
 
 const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type) {

@@ -237,7 +237,7 @@ static void join_groups(scheduler *s, vt_arena *arena) {
 
 void vt_graph_propagate(vt_graph *graph) {
   scheduler s = {.graph = graph};
-  vt_arena own = {0};
+  vt_arena own = {.brief = true};
   int64_t priority = 0;
   s.waiting = VT_NEW_ARRAY(&own, bool, graph->steps.size);
   s.rests = VT_NEW_ARRAY(&own, uint64_t, graph->steps.size);
