@@ -304,18 +304,24 @@ static vt_value *splits(vt_value *value) {
   return value;
 }
 
-// One copy of lhs for each group, in which the rows of other groups are zero: [groups, ...lhs].
-static vt_value *split_groups(vt_chlo *c, vt_value *lhs, vt_value *sizes, int64_t ragged) {
-  vt_arena *arena = &c->func->module->arena;
-  int64_t groups = sizes->type.dims[0], dims[VT_MAX_RANK], where[VT_MAX_RANK];
-  vt_type square = vt_type_make(arena, VT_S32, 2, (int64_t[]){groups, groups});
-  sizes = vt_chlo_to(c, VT_OP_CONVERT, VT_S32, sizes);
-  // The end of each group: the sum of the sizes up to it.
-  vt_value *spread = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, square, 1, &sizes);
-  vt_op_set_ints(spread->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, (int64_t[]){1});
-  vt_value *counted =
-      vt_chlo_select(c, vt_chlo_compare(c, VT_CMP_GE, iota(c, square, 0), iota(c, square, 1)),
-                     spread, vt_chlo_bits(c, square, 0));
+// `x` as an array of `type`; its dimension i becomes to[i].
+static vt_value *spread(vt_chlo *c, vt_value *x, vt_type type, const int64_t *to) {
+  vt_value *result = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, type, 1, &x);
+  vt_op_set_ints(result->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)x->type.rank, to);
+  return result;
+}
+
+// The end of each group: the sum of the sizes up to it, along their last dimension.
+static vt_value *ends_of(vt_chlo *c, vt_value *sizes) {
+  int32_t last = sizes->type.rank - 1;
+  int64_t dims[VT_MAX_RANK], to[VT_MAX_RANK], groups = sizes->type.dims[last];
+  for (int32_t i = 0; i < last; i++) dims[i] = sizes->type.dims[i], to[i] = i;
+  dims[last] = dims[last + 1] = groups;
+  to[last] = last + 1;
+  vt_type square = vt_type_make(&c->func->module->arena, VT_S32, last + 2, dims);
+  vt_value *each = spread(c, sizes, square, to);
+  vt_value *upto = vt_chlo_compare(c, VT_CMP_GE, iota(c, square, last), iota(c, square, last + 1));
+  vt_value *counted = vt_chlo_select(c, upto, each, vt_chlo_bits(c, square, 0));
   vt_type scalar = {VT_S32, 0, NULL};
   vt_op *sum =
       vt_op_create(c->func, VT_OP_REDUCE, c->loc, 2,
@@ -324,31 +330,40 @@ static vt_value *split_groups(vt_chlo *c, vt_value *lhs, vt_value *sizes, int64_
   for (int i = 0; i < 2; i++) vt_func_add_param(body, scalar);
   vt_value *total = vt_build(body, NULL, VT_OP_ADD, c->loc, scalar, 2, body->params);
   vt_func_set_returns(body, 1, &total);
-  vt_op_set_ints(sum, VT_ATTR_DIMENSIONS, 1, (int64_t[]){1});
+  vt_op_set_ints(sum, VT_ATTR_DIMENSIONS, 1, (int64_t[]){last + 1});
   vt_op_append(c->func, sum);
-  vt_value *ends = &sum->results[0];
+  return &sum->results[0];
+}
+
+// One copy of lhs for each group, in which the rows of other groups are zero: [groups, ...lhs].
+// `outer`: dimensions of lhs for each of which the groups have sizes of their own.
+static vt_value *split_groups(vt_chlo *c, vt_value *lhs, vt_value *sizes, int64_t ragged,
+                              const dim_list *outer) {
+  vt_arena *arena = &c->func->module->arena;
+  int64_t dims[VT_MAX_RANK], where[VT_MAX_RANK], edge[VT_MAX_RANK];
+  sizes = vt_chlo_to(c, VT_OP_CONVERT, VT_S32, sizes);
+  vt_value *ends = ends_of(c, sizes);
   c->type = sizes->type;
   vt_value *starts = vt_chlo_op(c, VT_OP_SUBTRACT, ends, sizes);
 
-  dims[0] = groups;
+  dims[0] = sizes->type.dims[sizes->type.rank - 1];
   for (int32_t i = 0; i < lhs->type.rank; i++) {
     dims[i + 1] = lhs->type.dims[i];
     where[i] = i + 1;
   }
+  for (uint32_t i = 0; i < outer->count; i++) edge[i] = outer->dims[i] + 1;
+  edge[outer->count] = 0;
   vt_type counts = vt_type_make(arena, VT_S32, lhs->type.rank + 1, dims), all = counts;
   all.dtype = lhs->type.dtype;
-  vt_value *edges[2] = {starts, ends}, *at = splits(iota(c, counts, ragged + 1));
-  for (int i = 0; i < 2; i++) {
-    edges[i] = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, counts, 1, &edges[i]);
-    vt_op_set_ints(splits(edges[i])->op, VT_ATTR_BROADCAST_DIMENSIONS, 1, (int64_t[]){0});
-  }
-  vt_value *behind = splits(vt_chlo_compare(c, VT_CMP_GE, at, edges[0]));
-  vt_value *before = splits(vt_chlo_compare(c, VT_CMP_LT, at, edges[1]));
+  vt_value *at = splits(iota(c, counts, ragged + 1));
+  vt_value *behind =
+      splits(vt_chlo_compare(c, VT_CMP_GE, at, splits(spread(c, starts, counts, edge))));
+  vt_value *before =
+      splits(vt_chlo_compare(c, VT_CMP_LT, at, splits(spread(c, ends, counts, edge))));
   vt_value *inside = splits(
       vt_build(c->func, NULL, VT_OP_AND, c->loc, behind->type, 2, (vt_value *[]){behind, before}));
-  vt_value *copies = vt_build(c->func, NULL, VT_OP_BROADCAST_IN_DIM, c->loc, all, 1, &lhs);
-  vt_op_set_ints(copies->op, VT_ATTR_BROADCAST_DIMENSIONS, (uint32_t)lhs->type.rank, where);
-  return splits(vt_chlo_select(c, inside, splits(copies), vt_chlo_bits(c, all, 0)));
+  vt_value *copies = splits(spread(c, lhs, all, where));
+  return splits(vt_chlo_select(c, inside, copies, vt_chlo_bits(c, all, 0)));
 }
 
 typedef struct ragged {
@@ -421,6 +436,29 @@ static vt_value *build_dot(vt_chlo *c, const vt_raw_op *raw, vt_value *lhs, vt_v
   return dot;
 }
 
+static bool add_dim(dim_list *list, int64_t dim) {
+  if (list->count + 1 >= VT_MAX_RANK) return false;
+  list->dims[list->count++] = dim;
+  return true;
+}
+
+// The dimensions of lhs for each of which `sizes` has those of all groups, in its last dimension:
+// none, or all batches and what stands before the ragged dimension among those of its kind.
+static bool read_outer(const ragged *r, vt_type lhs, vt_type sizes, dim_list *out) {
+  int64_t at = r->lhs_ragged.dims[0];
+  bool contracts = holds(&r->lhs_contract, at), fits = true;
+  *out = (dim_list){0};
+  if (sizes.rank == 1) return true;
+  for (uint32_t i = 0; i < r->lhs_batch.count; i++) fits &= add_dim(out, r->lhs_batch.dims[i]);
+  for (uint32_t i = 0; contracts && r->lhs_contract.dims[i] != at; i++)
+    fits &= add_dim(out, r->lhs_contract.dims[i]);
+  for (int64_t i = 0; !contracts && i < at; i++)
+    if (!holds(&r->lhs_batch, i) && !holds(&r->lhs_contract, i)) fits &= add_dim(out, i);
+  fits &= (uint32_t)sizes.rank == out->count + 1;
+  for (uint32_t i = 0; fits && i < out->count; i++) fits = sizes.dims[i] == lhs.dims[out->dims[i]];
+  return fits;
+}
+
 static void shift_dims(dim_list *list) {
   for (uint32_t i = 0; i < list->count; i++) list->dims[i]++;
 }
@@ -433,7 +471,7 @@ static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw,
   if (operands->size != 3 || types->size != 1) return NULL;
   vt_value *lhs = operands->data[0], *rhs = operands->data[1], *sizes = operands->data[2];
   vt_dtype dtype = types->data[0].dtype;
-  if (lhs->type.rank >= VT_MAX_RANK || sizes->type.rank != 1 ||
+  if (lhs->type.rank >= VT_MAX_RANK || !sizes->type.rank || sizes->type.rank >= VT_MAX_RANK ||
       !vt_dtype_is_integer(sizes->type.dtype) ||
       !read_ragged(lo, raw, lhs->type.rank, rhs->type.rank, &r))
     return NULL;
@@ -441,7 +479,9 @@ static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw,
   if (holds(&r.lhs_batch, at)) return build_dot(c, raw, lhs, rhs, &r, dtype);
   bool product_each = holds(&r.lhs_contract, at);
   if (product_each != !r.rhs_group.count) return NULL;
-  lhs = split_groups(c, lhs, sizes, at);
+  dim_list outer;
+  if (!read_outer(&r, lhs->type, sizes->type, &outer)) return NULL;
+  lhs = split_groups(c, lhs, sizes, at, &outer);
   shift_dims(&r.lhs_batch);
   shift_dims(&r.lhs_contract);
   if (!product_each) {
@@ -451,9 +491,9 @@ static vt_value *ragged_dot(vt_chlo *c, vt_lower *lo, const vt_raw_op *raw,
   }
   vt_value *dot = build_dot(c, raw, lhs, rhs, &r, dtype);
   if (dot)
-    vt_op_set_ints(
-        dot->op, VT_ATTR_RAGGED, 2,
-        (int64_t[]){sizes->type.dims[0], product_each ? VT_RAGGED_EACH : VT_RAGGED_ROWS});
+    vt_op_set_ints(dot->op, VT_ATTR_RAGGED, 2,
+                   (int64_t[]){sizes->type.dims[sizes->type.rank - 1],
+                               product_each ? VT_RAGGED_EACH : VT_RAGGED_ROWS});
   if (!dot || !product_each || !batch) return dot;
   int64_t order[VT_MAX_RANK], dims[VT_MAX_RANK]; // the groups come first
   for (int32_t i = 0; i < dot->type.rank; i++) {

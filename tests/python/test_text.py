@@ -134,7 +134,8 @@ def test_top_k(dtype, tmp_path):
     check(lambda x: lax.top_k(x, 7), tmp_path, x)
 
 
-@pytest.mark.parametrize("kind", ["rows", "contracting", "batched_contracting", "batch"])
+@pytest.mark.parametrize("kind", ["rows", "contracting", "batched_contracting", "batch", "sizes_of_batch",
+                                  "sizes_of_outer_rows", "contracting_by_batch", "contracting_by_outer"])
 def test_ragged_dot(kind, tmp_path):
     sizes = np.array([3, 0, 4, 2], np.int32)  # the last row belongs to no group
     lhs, rhs = random_array((10, 6)), random_array((4, 6, 5), seed=1)
@@ -146,6 +147,18 @@ def test_ragged_dot(kind, tmp_path):
         numbers = (([2], [1]), ([0], [0])), [2], []
     elif kind == "batch":
         lhs, rhs, numbers = random_array((9, 6)), random_array((9, 6, 5), seed=1), ((([1], [1]), ([0], [0])), [0], [])
+    elif kind == "sizes_of_batch":
+        lhs, rhs, numbers = random_array((2, 10, 6)), random_array((2, 4, 6, 5), seed=1), ((([2], [2]), ([0], [0])), [1], [1])
+        sizes = np.array([[3, 0, 4, 2], [1, 1, 8, 0]], np.int32)
+    elif kind == "sizes_of_outer_rows":
+        lhs, numbers = random_array((3, 2, 10, 6)), ((([3], [1]), ([], [])), [2], [0])
+        sizes = np.arange(24, dtype=np.int32).reshape(3, 2, 4) % 3
+    elif kind == "contracting_by_batch":
+        lhs, rhs, numbers = random_array((6, 2, 10)), random_array((2, 10, 5), seed=1), ((([2], [1]), ([1], [0])), [2], [])
+        sizes = np.array([[3, 0, 4, 2], [1, 1, 8, 0]], np.int32)
+    elif kind == "contracting_by_outer":
+        lhs, rhs, numbers = random_array((2, 6, 10)), random_array((2, 10, 5), seed=1), ((([0, 2], [0, 1]), ([], [])), [2], [])
+        sizes = np.array([[3, 0, 4, 2], [1, 1, 8, 0]], np.int32)
     dims = lax.RaggedDotDimensionNumbers(*numbers)
     check(lambda *a: lax.ragged_dot_general(*a, dims, precision="highest"), tmp_path, lhs, rhs, sizes)
 
