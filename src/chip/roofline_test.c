@@ -121,6 +121,31 @@ static void reductions_read_once_and_slices_their_part(void **state) {
   assert_true(r.bytes == 4 * (16 * 256 + 16));
 }
 
+#define SLICE_OF(name, bounds, type)                                                               \
+  name " = stablehlo.slice %x [" bounds "] : (tensor<1024x256xf32>) -> " type "\n"
+#define SUM_OF(first, second, type)                                                                \
+  MAIN("%x: tensor<1024x256xf32>", type,                                                           \
+       SLICE_OF("%a", first, type)                                                                 \
+           SLICE_OF("%b", second, type) "%s = stablehlo.add %a, %b : " type "\n"                   \
+                                        "return %s : " type "\n")
+
+// Of several slices of an array all elements are read, once.
+static void slices_add_up(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double read, written; // elements
+  } rows[] = {
+      {SUM_OF("0:512, 0:256", "512:1024, 0:256", "tensor<512x256xf32>"), 1024 * 256, 512 * 256},
+      {SUM_OF("0:1024, 0:256:2", "0:1024, 1:256:2", "tensor<1024x128xf32>"), 1024 * 256,
+       1024 * 128},
+      {SUM_OF("0:16, 0:256", "8:24, 0:256", "tensor<16x256xf32>"), 16 * 256, 16 * 256}, // at least
+      {SUM_OF("0:16, 0:128", "8:24, 128:256", "tensor<16x128xf32>"), 32 * 128, 16 * 128},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    assert_near(of(rows[i].text, "v3-8", 1).bytes, 4 * (rows[i].read + rows[i].written));
+}
+
 // An argument that is updated in place costs no further read or write.
 static void updates_are_in_place(void **state) {
   (void)state;
@@ -253,6 +278,7 @@ int main(void) {
       cmocka_unit_test(narrow_products_take_half_the_time),
       cmocka_unit_test(products_with_padding_do_not_count),
       cmocka_unit_test(reductions_read_once_and_slices_their_part),
+      cmocka_unit_test(slices_add_up),
       cmocka_unit_test(updates_are_in_place),
       cmocka_unit_test(trips_are_counted),
       cmocka_unit_test(the_dearest_branch_counts),

@@ -18,7 +18,7 @@
 #include "ir/loop.h"
 #include "ir/sharding.h"
 
-enum { DEEP = 8 };
+enum { DEEP = 8, MOST_SLICES = 256 };
 
 typedef struct walk {
   vt_arena arena;
@@ -36,6 +36,7 @@ typedef struct frame {
   int64_t trips;  // of the loop whose body this is, 0 = none or unknown
   vt_map needs;   // value -> the part of it that is needed, a double
   vt_map visited; // value -> the part that all trips together need, each a different slice
+  vt_map slices;  // value -> slices of it that have no element in common, see walk_slice
 } frame;
 
 static double type_bytes(vt_type type) {
@@ -68,6 +69,12 @@ static void need(frame *f, const vt_value *value, double part) {
   raise_part(f, &f->needs, value, part);
 }
 
+static void free_maps(frame *f) {
+  vt_map_free(&f->needs);
+  vt_map_free(&f->visited);
+  vt_map_free(&f->slices);
+}
+
 // The part of an operand of `size` elements that is needed when `left` of `all` elements are, and
 // `size` of them come from the operand.
 static double part_left(double left, double all, double size) {
@@ -83,7 +90,7 @@ static void walk_inner(frame *f, const vt_op *op, const vt_func *func, const dou
   frame inner = {.w = f->w, .scope = &scope, .times = times, .depth = f->depth + 1};
   walk_func(&inner, func, returns);
   for (uint32_t i = 0; i < func->param_count; i++) out_needs[i] = needed(&inner, func->params[i]);
-  vt_map_free(&inner.needs);
+  free_maps(&inner);
 }
 
 // The same for a loop body. out_visited gets what all trips together need of each parameter, beyond
@@ -98,8 +105,7 @@ static void walk_body(frame *f, const vt_op *op, const double *returns, double t
     out_needs[i] = needed(&inner, func->params[i]);
     out_visited[i] = part_of(&inner.visited, func->params[i]);
   }
-  vt_map_free(&inner.needs);
-  vt_map_free(&inner.visited);
+  free_maps(&inner);
 }
 
 static bool hands_on(const vt_func *body, uint32_t param) {
@@ -261,6 +267,43 @@ static bool walk_visit(frame *f, const vt_op *op, double part) {
   return false;
 }
 
+// Slices of one array that have no element in common, and the part of it that they need together.
+typedef struct slices {
+  const vt_op *list[MOST_SLICES];
+  uint32_t count;
+  double part;
+} slices;
+
+static bool are_apart(const vt_op *a, const vt_op *b) {
+  const int64_t *from[2], *to[2], *step[2];
+  for (int i = 0; i < 2; i++) {
+    const vt_op *op = i ? b : a;
+    from[i] = vt_attr_ints(op, VT_ATTR_START_INDICES, NULL);
+    to[i] = vt_attr_ints(op, VT_ATTR_LIMIT_INDICES, NULL);
+    step[i] = vt_attr_ints(op, VT_ATTR_STRIDES, NULL);
+  }
+  for (int32_t d = 0; d < a->results[0].type.rank; d++)
+    if (to[0][d] <= from[1][d] || to[1][d] <= from[0][d] ||
+        (step[0][d] == step[1][d] && (from[0][d] - from[1][d]) % step[0][d]))
+      return true;
+  return false;
+}
+
+// Of slices that overlap the first counts, or the larger one where that needs more than all those
+// that do not.
+static void walk_slice(frame *f, const vt_op *op, double part) {
+  slices **known = (slices **)vt_map_at_ptr(&f->slices, op->operands[0]);
+  if (!*known) *known = VT_NEW(&f->w->arena, slices);
+  slices *s = *known;
+  bool apart = s->count < MOST_SLICES;
+  for (uint32_t i = 0; i < s->count && apart; i++) apart = are_apart(s->list[i], op);
+  if (apart) {
+    s->list[s->count++] = op;
+    s->part += part;
+  }
+  need(f, op->operands[0], fmax(part, s->part));
+}
+
 // An array in which `update` replaces a part.
 static void walk_update(frame *f, const vt_op *op, uint32_t array, uint32_t update, double part) {
   double all = elements(op->operands[array]), fresh = elements(op->operands[update]);
@@ -274,7 +317,10 @@ static void walk_move(frame *f, const vt_op *op, double part) {
   case VT_OP_SLICE:
   case VT_OP_DYNAMIC_SLICE:
     part *= in > 0 ? out / in : 0;
-    if (op->code == VT_OP_SLICE || !walk_visit(f, op, part)) need(f, op->operands[0], part);
+    if (op->code == VT_OP_SLICE)
+      walk_slice(f, op, part);
+    else if (!walk_visit(f, op, part))
+      need(f, op->operands[0], part);
     break;
   case VT_OP_PAD:
     need(f, op->operands[0], part_left(part * out, fmax(out, in), in));
@@ -410,7 +456,7 @@ double vt_chip_traffic(const vt_module *module, double on_chip_bytes, vt_kernel_
   for (uint32_t i = 0; i < main->param_count; i++)
     if (in_hbm(main->param_info, i))
       bytes += needed(&f, main->params[i]) * type_bytes(main->params[i]->type);
-  vt_map_free(&f.needs);
+  free_maps(&f);
   vt_arena_free(&w.arena);
   vt_assert(bytes >= 0 && w.again >= 0);
   return bytes + w.again;

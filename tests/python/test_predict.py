@@ -565,6 +565,36 @@ def dense(x, w, sizes):
     return (jax.nn.silu(x @ w["gate"][0]) * (x @ w["up"][0])) @ w["down"][0]
 
 
+@pytest.mark.parametrize("batched", [False, True], ids=["one", "batched"])
+def test_a_ragged_product_costs_what_its_rows_do(batched, tmp_path, tpu_only_module):
+    rows, width, columns, groups = 4096, 1024, 4096, 8
+    lead = (2,) if batched else ()
+
+    def report(f, *shapes):
+        args = [jax.ShapeDtypeStruct(lead + shape, dtype) for shape, dtype in shapes]
+        f = jax.jit(jax.vmap(f) if batched else f)
+        cost = f.lower(*args).compile().cost_analysis()
+        out = []
+        for name, program in (("text.mlir", f.lower(*args).as_text().encode()), ("step.jax", bytes(jax.export.export(f)(*args).serialize()))):
+            (tmp_path / name).write_bytes(program)
+            ran = vtpu("predict", tmp_path / name, "-t", "v5litepod-1", "--json")
+            assert ran.returncode == 0, ran.stderr
+            out.append(json.loads(ran.stdout))
+        assert out[0]["seconds"] == pytest.approx(out[1]["seconds"], rel=1e-3)
+        return out[1], cost
+
+    x, w = ((rows, width), jnp.bfloat16), ((groups, width, columns), jnp.bfloat16)
+    ragged, cost = report(jax.lax.ragged_dot, x, w, ((groups,), jnp.int32))
+    # The same matrices, each with as many rows.
+    even, even_cost = report(jax.vmap(jnp.matmul), ((groups, rows // groups, width), jnp.bfloat16), w)
+    assert ragged["flops"] == pytest.approx(even["flops"], rel=1e-3)
+    assert even["seconds"] < ragged["seconds"] < 1.25 * even["seconds"]  # tiles that two groups share
+    assert cost["flops"] == pytest.approx(even_cost["flops"], rel=0.01)
+    assert cost["bytes accessed"] == pytest.approx(even_cost["bytes accessed"], rel=0.01)
+    count = 2 if batched else 1
+    assert cost["bytes accessed"] == pytest.approx(2 * count * (rows * width + groups * width * columns + rows * columns), rel=0.01)
+
+
 @pytest.mark.parametrize("gradient", [False, True], ids=["layer", "gradient"])
 @pytest.mark.parametrize("devices", [1, 8])
 def test_experts_cost_their_rows(gradient, devices, tmp_path, tpu_only_module):
