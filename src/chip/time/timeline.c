@@ -14,7 +14,7 @@
 
 static const double scalar_share = 0.1; // of a kernel's overhead, for work on one number
 static const double most_runs = 1e30;   // nested loops of absurd lengths count as that many
-enum { WINDOW = 64, MOST_LIFE = 512 };
+enum { WINDOW = 64, SHORT_LIFE = 8, MOST_LIFE = 512 };
 
 typedef struct timeline {
   const vt_device_model *model;
@@ -76,7 +76,6 @@ static void find_lives(run *r) {
 
 // Room for an array from one kernel to another, if there is all the time.
 static bool reserve(run *r, uint32_t from, int32_t to, double bytes) {
-  if (to - (int32_t)from > MOST_LIFE) return false;
   for (int32_t at = (int32_t)from; at <= to; at++)
     if (r->held[at] + bytes > r->room) return false;
   for (int32_t at = (int32_t)from; at <= to; at++) r->held[at] += bytes;
@@ -93,25 +92,35 @@ static double far_bytes(const run *r, const vt_kernel *kernel) {
 
 // An array that nobody outside of the function sees stays in VMEM from the kernel that writes it to
 // the last that reads it; a product's result only beside its operands. One that is in HBM, and read
-// again, stays from its first reader on.
-static void place_arrays(run *r, const bool *returned) {
+// again, stays from its first reader on. Of those that live for no longer than `life` kernels.
+static void place_up_to(run *r, int32_t life, const bool *returned) {
   for (uint32_t k = 0; k < r->list->count; k++) {
     const vt_kernel *kernel = &r->list->kernels[k];
+    int32_t latest = (int32_t)k + life;
     for (size_t i = 0; i < kernel->writes.size; i++) {
       const vt_stream *s = &kernel->writes.data[i];
       int32_t id = s->value->id;
+      if (r->near[id] || returned[id] || kernel->kind == VT_KERNEL_UPDATE || r->last[id] > latest)
+        continue;
       bool fits = kernel->kind != VT_KERNEL_PRODUCT ||
                   s->whole + r->held[k] + far_bytes(r, kernel) <= r->room;
-      if (!returned[id] && kernel->kind != VT_KERNEL_UPDATE && fits)
-        r->near[id] = reserve(r, k, r->last[id], s->whole);
+      r->near[id] = fits && reserve(r, k, r->last[id], s->whole);
     }
     for (size_t i = 0; i < kernel->reads.size; i++) {
       const vt_stream *s = &kernel->reads.data[i];
       int32_t id = s->value->id;
-      if (!r->near[id] && !r->kept[id] && s->bytes >= s->whole && r->last[id] > (int32_t)k)
+      if (!r->near[id] && !r->kept[id] && s->bytes >= s->whole && r->last[id] > (int32_t)k &&
+          r->last[id] <= latest)
         r->kept[id] = reserve(r, k, r->last[id], s->whole);
     }
   }
+}
+
+// Room is short: those come first that need it for the shortest time. One that waits for the
+// backward pass saves the bytes of one array, and takes the place of all that come between.
+static void place_arrays(run *r, const bool *returned) {
+  for (int32_t life = SHORT_LIFE; life <= MOST_LIFE; life *= SHORT_LIFE)
+    place_up_to(r, life, returned);
 }
 
 // ---- one kernel ---------------------------------------------------------------------------------
