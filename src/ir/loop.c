@@ -122,6 +122,14 @@ bool vt_loop_keeps(const vt_op *loop, uint32_t i) {
   return i >= body->return_count || body->returns[i] == body->params[i];
 }
 
+bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_t *out_first,
+                    int64_t *out_step) {
+  const vt_func *body = loop->regions[1];
+  vt_scope in_body = {scope, loop, body};
+  return i < body->return_count && known_integer(scope, loop->operands[i], out_first) &&
+         step_of(&in_body, body, i, out_step);
+}
+
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {
   vt_assert(loop->code == VT_OP_WHILE && loop->region_count == 2);
   const vt_func *cond = loop->regions[0], *body = loop->regions[1];

@@ -26,4 +26,8 @@ bool vt_loop_keeps(const vt_op *loop, uint32_t i);
 // a constant. False for any other loop, or when the counter would overflow its type.
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips);
 
+// Whether operand i of a while is a counter that starts at a constant and moves by a constant.
+bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_t *out_first,
+                    int64_t *out_step);
+
 #endif

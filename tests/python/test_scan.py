@@ -132,3 +132,14 @@ def test_same_bits_each_time():
     first = run(numbers(33), numbers(STEPS, 33))
     second = run(numbers(33), numbers(STEPS, 33))
     jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_stacks_of_one_value(reverse):
+    """PyTorch/XLA's scan stacks the weights, too, for its gradient to read."""
+
+    def run(w, h, xs):
+        h, (stack, hs) = lax.scan(lambda h, x: (jnp.tanh(h * w[0] + x), (w, h)), h, xs, reverse=reverse)
+        return lax.scan(lambda g, each: (g * each[0][1] + each[1], None), h, (stack, hs))[0], stack.sum(0), stack[3]
+
+    both(run, numbers(2, 300), numbers(300), numbers(7, 300), rtol=1e-5, atol=1e-5)
