@@ -4,7 +4,8 @@
 
 PyTorch runs on vtpu through PyTorch/XLA, and eager or compiled on its CPU; Keras through JAX, on XLA:CPU and on
 TensorFlow. Each side is a process of its own; a program's sides run in turn, and medians are taken. A side whose losses
-differ from vtpu's is not compared. Ratio = time of the best of the others / vtpu time: above 1 vtpu is faster.
+differ from vtpu's is not compared; where it multiplies in float32, from those of vtpu with float32 products.
+Ratio = time of the best of the others / vtpu time: above 1 vtpu is faster.
 `first`: the first step, with tracing and compiling. `traced`: a step of PyTorch/XLA whose program is not executed, which
 leaves Python, tracing and the look-up of the program: its time by the clock, and of the processors. `executed`: the least
 processor time of the others / vtpu's without the traced part.
@@ -27,8 +28,9 @@ SIDES = {"torch": ("vtpu", "eager", "compiled"), "keras": ("vtpu", "jax", "tenso
 BF16 = {"torch": ("eager bf16", "compiled bf16"), "keras": ()}  # where the CPU multiplies in it
 VENVS = {"torch": "venv-torch-xla", "keras": "venv-frameworks"}
 ON_VTPU = [os.path.join(BUILD, "release/bin/vtpu"), "run", "--quiet", "-t", "v5litepod-1", "--"]
-TRACED = "traced"  # vtpu without executing
-APART = 0.02  # of losses: vtpu rounds what it multiplies to bf16
+TRACED = "vtpu traced"  # without executing
+EXACT = "vtpu float32"  # its products
+APART = {False: 0.02, True: 0.1}  # of losses; with autocast, which rounds what is between the products, too
 
 
 class Side:
@@ -42,12 +44,11 @@ class Side:
         if framework == "keras":
             env["KERAS_BACKEND"] = "tensorflow" if name == "tensorflow" else "jax"
             env["TF_CPP_MIN_LOG_LEVEL"] = "2"
-            if name != "vtpu":
+            if not name.startswith("vtpu"):
                 env["JAX_PLATFORMS"] = "cpu"
-        if name == TRACED:
-            env["VTPU_EXECUTE"] = "0"
+        env.update({TRACED: {"VTPU_EXECUTE": "0"}, EXACT: {"VTPU_MATMUL_PRECISION": "float32"}}.get(name, {}))
         command = [python, os.path.join(bench.HERE, f"framework_{framework}.py")]
-        self.process = serve.Process(f"{framework} {name}", ON_VTPU + command if name in ("vtpu", TRACED) else command, env)
+        self.process = serve.Process(f"{framework} {name}", ON_VTPU + command if name.startswith("vtpu") else command, env)
         self.ask = self.process.ask
         self.stop = self.process.stop
 
@@ -58,19 +59,26 @@ def apart(losses, reference):
 
 def start(framework, names, program, folder):
     """The sides that compute as vtpu does, what they say of their first steps, and why the others are left out."""
-    ready, first, lost, reference = [], {}, [], None
-    for name in names:
+    ready, first, lost, references = [], {}, [], {}
+    for name in ("vtpu", EXACT, *names[1:]):
         side = Side(framework, name)
         try:
             loaded = side.ask("load", name=program, side=name, folder=folder)
-            reference = reference or loaded["losses"]
-            if not apart(loaded["losses"], reference) <= APART:
-                raise serve.Failed(f"{framework} {name}: losses {loaded['losses']}, vtpu {reference}")
+            losses = loaded["losses"]
+            if name in ("vtpu", EXACT):
+                references[name] = losses
+            bf16 = "bf16" in name
+            reference = references["vtpu" if bf16 else EXACT] if name in names[1:] else losses
+            if not apart(losses, reference) <= APART[bf16]:
+                raise serve.Failed(f"{framework} {name}: losses {losses}, vtpu {reference}")
+            if name == EXACT:
+                side.stop()
+                continue
             ready.append(side)
             first[name] = loaded["first"]
         except serve.Failed as failure:
             side.stop()
-            if name == "vtpu":
+            if name in ("vtpu", EXACT):
                 raise
             lost.append(str(failure))
     return ready, first, lost
@@ -80,7 +88,7 @@ def traced_step(program, folder, count):
     """Seconds by the clock and of the processors."""
     side = Side("torch", TRACED)
     try:
-        side.ask("load", name=program, side="vtpu", folder=folder)
+        side.ask("load", name=program, side=TRACED, folder=folder)
         return side.ask("run", count=count)
     finally:
         side.stop()
