@@ -444,6 +444,7 @@ static void trips_add_up(void **unused) {
       fail_msg("%s: %g s, %g s", slices[i], ten.seconds, more.seconds);
     assert_true(fabs(more.flops / ten.flops - 100) < 1e-6);
     assert_true(ten.exact_trips);
+    assert_true(ten.hbm_bytes >= 2.0 * 512 * 512); // what it begins with is read
   }
 }
 

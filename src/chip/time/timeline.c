@@ -338,6 +338,8 @@ static void run_while(run *r, const vt_kernel *kernel, uint32_t at) {
     if (near[i] && !r->near[vt_kernel_source(op->operands[i])->id])
       loaded += vt_kernel_bytes(t->model, op->operands[i]->type);
   t->now += loaded / t->model->hbm_bytes_per_s;
+  t->sums->hbm_bytes += r->trips * loaded;
+  t->sums->busy[VT_BOUND_HBM] += r->trips * loaded / t->model->hbm_bytes_per_s;
   t->depth++;
   double before = t->now;
   double runs = fmin(r->trips * (double)trips, most_runs);
