@@ -136,7 +136,38 @@ VT_ANY_CPU static void window_line(const window_plan *p, float *restrict out,
   }
 }
 
+VT_ANY_CPU static void widen_run(float *restrict to, const uint16_t *restrict from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = vt_f32_from_bf16(from[i]);
+}
+
+VT_ANY_CPU static void narrow_run(uint16_t *restrict to, const float *restrict from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) to[i] = vt_bf16_from_f32(from[i]);
+}
+
+// Of bf16, which is rounded when all of the window is in.
+static void narrow_position(const vt_native_call *call, const window_plan *p, int64_t item) {
+  const uint16_t *in = call->operands[0];
+  window_at w = locate(p, item);
+  for (int64_t c = 0; c < p->run; c += RUN) {
+    float all[RUN], part[RUN];
+    int64_t n = p->run - c < RUN ? p->run - c : RUN;
+    float start = vt_f32_from_bf16(*(const uint16_t *)call->operands[1]);
+    for (int64_t i = 0; i < n; i++) all[i] = start;
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      int64_t place = window_place(p, &w, k);
+      if (place < 0) continue;
+      widen_run(part, in + place + c, n);
+      vt_window_fold(p->reducer, all, part, n);
+    }
+    narrow_run((uint16_t *)call->outputs[0] + item * p->run + c, all, n);
+  }
+}
+
 static void window_position(const vt_native_call *call, const window_plan *p, int64_t item) {
+  if (p->dtype == VT_BF16) {
+    narrow_position(call, p, item);
+    return;
+  }
   const uint32_t *in = call->operands[0];
   window_at w = locate(p, item);
   for (int64_t c = 0; c < p->run; c += RUN) {
@@ -524,5 +555,6 @@ bool vt_window_supports(const vt_op *op) {
   bool line = plan.scan_dim >= 0 && plan.in_strides[plan.scan_dim] < NARROW;
   if (line && (in.dtype == VT_BF16 || (in.dtype == VT_C64 && reducer == VT_REDUCE_ADD)))
     return true;
+  if (in.dtype == VT_BF16) return plan.scan_dim < 0;
   return in.dtype == VT_F32 || in.dtype == VT_S32 || in.dtype == VT_U32;
 }
