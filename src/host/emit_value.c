@@ -123,11 +123,31 @@ LLVMValueRef vt_emit_intrinsic(vt_emitter *e, const char *name, uint32_t type_co
 
 // ---- Memory and rounding.
 
+// `count` lanes from `first` on, of two vectors one after the other.
+static LLVMValueRef some_lanes(vt_emitter *e, LLVMValueRef x, LLVMValueRef y, int first,
+                               int count) {
+  LLVMValueRef lanes[64];
+  for (int i = 0; i < count; i++)
+    lanes[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)(first + i), false);
+  return LLVMBuildShuffleVector(e->builder, x, y, LLVMConstVector(lanes, (unsigned)count), "");
+}
+
 // As bits of memory by one instruction, if there is one; else NULL. Subnormal numbers become zeros.
 static LLVMValueRef narrow_bf16(vt_emitter *e, LLVMValueRef x) {
-  if (!e->target.bf16 || e->target.lanes != 16) return NULL;
-  LLVMValueRef y = vt_emit_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 0, NULL, 1, &x);
-  return LLVMBuildBitCast(e->builder, y, int_vector(e, 16), "");
+  static const char *const name = "llvm.x86.avx512bf16.cvtneps2bf16.512";
+  enum { WIDTH = 16 };
+  LLVMBuilderRef b = e->builder;
+  int lanes = e->target.lanes;
+  if (!e->target.bf16 || lanes % WIDTH) return NULL;
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(e->context);
+  LLVMValueRef halves[2];
+  vt_assert(lanes <= 2 * WIDTH);
+  for (int h = 0; h * WIDTH < lanes; h++) {
+    LLVMValueRef half = lanes == WIDTH ? x : some_lanes(e, x, x, h * WIDTH, WIDTH);
+    half = vt_emit_intrinsic(e, name, 0, NULL, 1, &half);
+    halves[h] = LLVMBuildBitCast(b, half, LLVMVectorType(i16, WIDTH), "");
+  }
+  return lanes == WIDTH ? halves[0] : some_lanes(e, halves[0], halves[1], 0, lanes);
 }
 
 static LLVMValueRef widen_bf16(vt_emitter *e, LLVMValueRef x) {
