@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "ir/number.h"
 #include "gen_makers.h"
+#include "host/wide_chains.h"
 #include "ir/sharding.h"
 
 static const gen_row rows[VT_OP_COUNT] = {
@@ -222,7 +223,7 @@ vt_op *gen_op(gen *g, vt_opcode code, uint32_t operand_count, vt_value *const *o
 }
 
 void gen_done(gen *g, const vt_op *op, bool loose, bool raw) {
-  bool inexact = loose;
+  bool inexact = loose || vt_wide_chains_keep(op);
   for (uint32_t i = 0; i < op->operand_count; i++) {
     inexact = inexact || gen_is_inexact(g, op->operands[i]);
     raw = raw && gen_is_raw(g, op->operands[i]);

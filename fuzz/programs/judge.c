@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "host/wide_chains.h"
 #include "ir/number.h"
 
 typedef enum bound_kind { BOUND_NONE, BOUND_ULP, BOUND_SUM, BOUND_NORM, BOUND_ZERO } bound_kind;
@@ -471,6 +472,10 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
     out[i].center = results[i] = (vt_tensor){op->results[i].type, new_data(j, op->results[i].type)};
   VT_TRY(vt_eval_op(op, &j->env, args, results));
   if (inexact) VT_TRY(run_intervals(j, op, in, out));
+  if (vt_wide_chains_keep(op)) {
+    need_interval(j, &out[0]);
+    widen_ulps(&out[0], 1);
+  }
   if (j->flushes) VT_TRY(include_flushed(j, op, in, out));
   // A flushed subnormal leaves a zero of either sign in a sum.
   bool sums = op->code == VT_OP_ADD || op->code == VT_OP_SUBTRACT || b->kind == BOUND_SUM;

@@ -113,6 +113,10 @@ static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, i
   bool inside =
       state && state->kind == VT_FUSE_LOOP && state->group == s->from && may_repeat(value->op);
   bool view = state && state->kind == VT_FUSE_VIEW;
+  // A narrower form of the target that is written anyway: bf16 of f32.
+  if (inside && value != s->target && 2 * bytes_of(value) <= bytes_of(s->target) &&
+      has_value(s->writer.output_count, s->writer.outputs, value))
+    inside = false;
   if (!inside && !view) {
     // In memory: what the group itself reads, or a small result of it.
     if (!state) return small; // a large parameter may be about to be overwritten

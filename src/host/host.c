@@ -17,6 +17,8 @@
 #include "host/kernel_move.h"
 #include "host/plan.h"
 #include "host/sliced_products.h"
+#include "host/wide_chains.h"
+#include "host/wide_sums.h"
 #include "passes/rewrite.h"
 
 enum {
@@ -140,6 +142,14 @@ static vt_status cut_products(vt_program *program) {
   return vt_sliced_products(program->module, &changed);
 }
 
+static vt_status keep_wide(vt_program *program) {
+  bool changed;
+  // So that what follows a product can join it.
+  if (vt_host_has_amx() && !is_skipped("wide_sums"))
+    VT_TRY(vt_wide_sums(program->module, &changed));
+  return is_skipped("wide_chains") ? VT_OK : vt_wide_chains(program->module, &changed);
+}
+
 static vt_status turn_images(vt_program *program) {
   if (is_skipped("image_layout")) return VT_OK;
   vt_image_options options = {.strips = vt_host_has_amx(), .always = program->options.turn_images};
@@ -154,6 +164,7 @@ static vt_status plan_program(void *user) {
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   if (!program->small && !options->evaluator_only) {
+    VT_TRY(keep_wide(program));
     VT_TRY(turn_images(program));
     VT_TRY(cut_products(program));
   }

@@ -109,7 +109,7 @@ static bool feeds_elementwise(const vt_op *op, const vt_value *value, const uint
 // takes the sums from the cache.
 static bool joins_kernel(vt_plan *plan, const chain *c, const uint32_t *uses) {
   const vt_value *value = &c->ops[c->count - 1]->results[0];
-  if (!vt_host_has_amx() || c->transpose || value->type.dtype != VT_F32) return false;
+  if (!vt_host_has_amx() || c->transpose) return false;
   if (!feeds_elementwise(c->ops[0], value, uses)) return false;
   chain alone = {.ops = {c->ops[0]}, .count = 1};
   const vt_step *step = try_chain(plan, &alone);

@@ -27,6 +27,8 @@
 #include "base/text.h"
 #include "host/image_layout.h"
 #include "host/sliced_products.h"
+#include "host/wide_chains.h"
+#include "host/wide_sums.h"
 #include "import/import.h"
 #include "passes/collectives.h"
 #include "passes/passes.h"
@@ -81,6 +83,16 @@ static vt_status run_sliced_products(vt_module *module, const settings *with, bo
   return vt_sliced_products(module, out_changed);
 }
 
+static vt_status run_wide_chains(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_wide_chains(module, out_changed);
+}
+
+static vt_status run_wide_sums(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_wide_sums(module, out_changed);
+}
+
 static vt_status run_replicas(vt_module *module, const settings *with, bool *out_changed) {
   *out_changed = module->num_replicas > 1 || (with->own_arrays && module->num_partitions > 1);
   return vt_spmd_from_replicas(module, with->own_arrays);
@@ -130,6 +142,8 @@ static const struct pass {
     {"collectives", "passes/collectives.txt", run_collectives},
     {"image_layout", "host/image_layout.txt", run_image_layout},
     {"sliced_products", "host/sliced_products.txt", run_sliced_products},
+    {"wide_chains", "host/wide_chains.txt", run_wide_chains},
+    {"wide_sums", "host/wide_sums.txt", run_wide_sums},
     {"replicas", "spmd/partials/replicas.txt", run_replicas},
     {"edges", "spmd/edges.txt", run_edges},
     {"annotate", "spmd/propagate/annotate.txt", run_annotate},

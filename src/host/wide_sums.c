@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// wide_sums.c - see wide_sums.h.
+//
+// Sums of products of bf16 are f32 inside; a result of bf16 is their rounding. As an op of its own
+// the rounding goes, with what follows, to where the sums are in the cache (strip.h), or into the
+// product's step (plan_epilogue.c). It comes behind what only moves the result, which is part of
+// the product's step too.
+//
+//   transpose(dot(x, y) : bf16)  ->  convert(transpose(dot(x, y) : f32))
+#include "host/wide_sums.h"
+
+#include "ir/precision.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+// What reads each value, where it is one op.
+typedef struct readers {
+  uint32_t *count;
+  vt_op **ops;
+} readers;
+
+static readers find_readers(vt_func *func, vt_arena *arena) {
+  readers r = {.count = vt_func_use_counts(func, arena)};
+  r.ops = VT_NEW_ARRAY(arena, vt_op *, func->value_count);
+  for (vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++) r.ops[op->operands[i]->id] = op;
+  return r;
+}
+
+static bool is_narrow(const vt_op *op) {
+  if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) return false;
+  return op->results[0].type.dtype == VT_BF16 && op->operands[0]->type.dtype == VT_BF16 &&
+         op->operands[1]->type.dtype == VT_BF16 && vt_op_is_matrix_product(op);
+}
+
+static vt_value *widened(vt_op *before, const vt_op *op, uint32_t count,
+                         vt_value *const *operands) {
+  vt_type type = op->results[0].type;
+  type.dtype = VT_F32;
+  vt_value *made = vt_build(before->func, before, op->code, op->loc, type, count, operands);
+  made->op->attrs = op->attrs;
+  made->op->attr_count = op->attr_count;
+  return made;
+}
+
+static void widen(const readers *r, vt_op *product) {
+  vt_value *value = widened(product, product, 2, product->operands);
+  vt_op *last = product;
+  for (;;) {
+    // Counts are of the function as it was: what was made since then has no number.
+    int32_t id = last->results[0].id;
+    vt_op *next = r->count[id] == 1 ? r->ops[id] : NULL;
+    if (!next || (next->code != VT_OP_TRANSPOSE && next->code != VT_OP_RESHAPE)) break;
+    value = widened(next, next, 1, &value);
+    last = next;
+  }
+  vt_value *narrow =
+      vt_build(last->func, last, VT_OP_CONVERT, product->loc, last->results[0].type, 1, &value);
+  vt_rewrite_value(&last->results[0], narrow);
+}
+
+static vt_status visit(vt_func *func, void *user) {
+  bool *changed = user, any = false;
+  for (const vt_op *op = func->first; op && !any; op = op->next) any = is_narrow(op);
+  if (!any) return VT_OK;
+  vt_arena arena = {.brief = true};
+  readers r = find_readers(func, &arena);
+  for (vt_op *op = func->first; op; op = op->next) {
+    vt_rewrite_operands(op);
+    if (is_narrow(op)) widen(&r, op);
+  }
+  vt_rewrite_returns(func);
+  *changed = true;
+  vt_arena_free(&arena);
+  return VT_OK;
+}
+
+vt_status vt_wide_sums(vt_module *module, bool *out_changed) {
+  *out_changed = false;
+  if (!module->made[VT_OP_DOT_GENERAL] && !module->made[VT_OP_CONVOLUTION]) return VT_OK;
+  VT_TRY(vt_rewrite_each_func(module, visit, out_changed));
+  if (!*out_changed) return VT_OK;
+  vt_arena scratch = {.brief = true};
+  vt_status st = vt_opt_dce(module, NULL, &scratch, out_changed);
+  vt_arena_free(&scratch);
+  if (st) return st;
+  return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+}
