@@ -15,15 +15,16 @@ import serve
 
 
 class Ops:
-    """Images are NHWC, keys and values [batch, length, heads, width]."""
+    """Images are NHWC, keys and values [batch, length, heads, width]. In `dtype` are weights and what layers give each
+    other; norms and softmax compute in f32."""
 
-    def __init__(self, weights, trains=False, in_place=True):
-        self.weights, self.trains, self.in_place = weights, trains, in_place
+    def __init__(self, weights, trains=False, in_place=True, dtype=jnp.float32):
+        self.weights, self.trains, self.in_place, self.dtype = weights, trains, in_place, dtype
 
     def weight(self, name, shape, scale, start=0.0):
         if isinstance(self.weights, peer_programs.Weights):
-            return jnp.asarray(self.weights.draw(name, shape, scale, start))
-        return jnp.asarray(self.weights[name])
+            return jnp.asarray(self.weights.draw(name, shape, scale, start), self.dtype)
+        return jnp.asarray(self.weights[name], self.dtype)
 
     def dense(self, x, name, features):
         kernel = self.weight(f"{name}.kernel", (x.shape[-1], features), x.shape[-1] ** -0.5)
@@ -45,8 +46,9 @@ class Ops:
         return (x - mean) * (jax.lax.rsqrt(variance + 1e-5) * scale) + offset
 
     def layer_norm(self, x, name):
+        x = x.astype(jnp.float32)
         mean = x.mean(-1, keepdims=True)
-        y = (x - mean) * jax.lax.rsqrt(jnp.square(x - mean).mean(-1, keepdims=True) + 1e-5)
+        y = ((x - mean) * jax.lax.rsqrt(jnp.square(x - mean).mean(-1, keepdims=True) + 1e-5)).astype(self.dtype)
         return y * self.weight(f"{name}.scale", x.shape[-1:], 0.1, 1) + self.weight(f"{name}.offset", x.shape[-1:], 0.1)
 
     def max_pool(self, x, size=2):
@@ -70,7 +72,7 @@ class Ops:
         return self.weight(name, (rows, width), 0.02)[tokens]
 
     def unembed(self, x, name):
-        return x @ jnp.asarray(self.weights[name]).T
+        return x @ self.weight(name, None, None).T
 
     def heads(self, x, heads):
         return [part.reshape(*x.shape[:2], heads, -1) for part in jnp.split(x, 3, -1)]
@@ -79,10 +81,10 @@ class Ops:
         return x.reshape(*x.shape[:2], -1)
 
     def attend(self, q, k, v, causal):
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
         if causal:
             scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
-        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores).astype(v.dtype), v)
 
     def remat(self, block, x):
         return jax.checkpoint(block)(x)
@@ -122,8 +124,8 @@ class Ops:
             keys, values = (jax.lax.dynamic_update_slice(old, new, (0, at, 0, 0)) for old, new in ((keys, k), (values, v)))
             return self.attend(q, keys, values, False), keys, values
         q = q * q.shape[-1] ** -0.5
-        before, now = (jnp.einsum("bqhd,bkhd->bhqk", q, x) for x in (keys[:, :-1], k))
-        weights = jax.nn.softmax(jnp.concatenate((before, now), -1))
+        before, now = (jnp.einsum("bqhd,bkhd->bhqk", q, x, preferred_element_type=jnp.float32) for x in (keys[:, :-1], k))
+        weights = jax.nn.softmax(jnp.concatenate((before, now), -1)).astype(v.dtype)
         old, new = weights[..., :-1], weights[..., -1:]
         return jnp.einsum("bhqk,bkhd->bqhd", old, values[:, :-1]) + jnp.einsum("bhqk,bkhd->bqhd", new, v), k, v
 
@@ -141,12 +143,17 @@ def train(program, state, *inputs):
     return (jax.tree.map(lambda w, m: w - 0.01 * m, weights, momenta), momenta), loss
 
 
+def in_bf16(arrays):
+    return jax.tree.map(lambda x: x.astype(jnp.bfloat16) if x.dtype == np.float32 else x, arrays)
+
+
 class Worker:
     def platform(self):
         return jax.devices()[0].platform
 
-    def load(self, name, folder):
-        """Compiles, runs once, and leaves weights, inputs and result in `folder`; what it computes and reads."""
+    def load(self, name, folder, bf16=False):
+        """Compiles, runs once, and leaves weights, inputs and result in `folder`; what it computes and reads. In bf16: a
+        model that serves, and how far its result is from that in `folder`."""
         self.call = self.carry = None
         gc.collect()
         program = peer_programs.PROGRAMS[name]
@@ -154,8 +161,12 @@ class Worker:
         self.program, weights = program, peer_programs.Weights()
         jax.eval_shape(lambda *x: program.model(Ops(weights, trains=program.trains), *x), *inputs[: 1 if program.trains else None])
         weights = dict(weights)
-        np.savez(os.path.join(folder, "weights.npz"), **weights)
-        np.savez(os.path.join(folder, "inputs.npz"), *inputs)
+        if bf16:
+            weights, inputs = in_bf16((weights, inputs))
+        else:
+            np.savez(os.path.join(folder, "weights.npz"), **weights)
+            np.savez(os.path.join(folder, "inputs.npz"), *inputs)
+        ops = functools.partial(Ops, dtype=jnp.bfloat16 if bf16 else jnp.float32)
         bytes_ = sum(x.nbytes for x in weights.values()) + sum(x.nbytes for x in inputs)
         weights, inputs = jax.device_put((weights, inputs), jax.devices()[0])
         if program.trains:
@@ -164,13 +175,13 @@ class Worker:
             call = lambda: step(self.carry, *inputs)
             arguments = (self.carry, *inputs)
         elif len(inputs) > 1:  # decode: the caches go round
-            step = jax.jit(lambda caches, w, tokens: (lambda y, *kept: (kept, y))(*program.model(Ops(w), tokens, *caches)),
+            step = jax.jit(lambda caches, w, tokens: (lambda y, *kept: (kept, y))(*program.model(ops(w), tokens, *caches)),
                            donate_argnums=0)
             self.carry = list(inputs[1:])
             call = lambda: step(self.carry, weights, inputs[0])
             arguments = (self.carry, weights, inputs[0])
         else:
-            step, self.carry = jax.jit(lambda w, *x: (None, program.model(Ops(w), *x))), None
+            step, self.carry = jax.jit(lambda w, *x: (None, program.model(ops(w), *x))), None
             call = lambda: step(weights, *inputs)
             arguments = (weights, *inputs)
         self.call = call
@@ -180,16 +191,30 @@ class Worker:
         for _ in range(2 if program.trains else 0):
             self.carry, result = call()
             results.append(np.asarray(result))
+        work = {"flops": flops, "bytes": bytes_}
+        if bf16:
+            return {"apart": serve.distance(results[0].astype(np.float32), np.load(os.path.join(folder, "result.npy"))), **work}
         np.save(os.path.join(folder, "result.npy"), np.stack(results))
-        return {"flops": flops, "bytes": bytes_}
+        return work
 
-    def export(self, folder):
-        """For IREE: the weights are constants of the program, as when it is deployed."""
+    def export(self, folder, bf16=False):
+        """For IREE: the weights are constants of the program, as when it is deployed. NumPy's arrays of bf16 are bits there."""
         with np.load(os.path.join(folder, "weights.npz")) as file:
             weights = dict(file)
         with np.load(os.path.join(folder, "inputs.npz")) as file:
             inputs = [file[key] for key in file]
-        step = jax.jit(lambda *x: self.program.model(Ops(weights, in_place=False), *x))
+        ops = Ops(weights, in_place=False, dtype=jnp.bfloat16 if bf16 else jnp.float32)
+        if bf16:
+            inputs = [np.asarray(x).view(np.uint16) if x.dtype == jnp.bfloat16 else x for x in in_bf16(inputs)]
+
+        def step(*inputs):
+            inputs = [x.view(jnp.bfloat16) if x.dtype == jnp.uint16 else x for x in inputs]
+            results = self.program.model(ops, *inputs)
+            first, *kept = results if isinstance(results, tuple) else (results,)
+            return (first.astype(jnp.float32), *(x.view(jnp.uint16) if bf16 else x for x in kept))
+
+        np.savez(os.path.join(folder, "iree_inputs.npz"), *inputs)
+        step = jax.jit(step)
         exported = jax.export.export(step, platforms=["cpu"])(*inputs)
         with open(os.path.join(folder, "program.mlirbc"), "wb") as file:
             file.write(exported.mlir_module_serialized)

@@ -61,7 +61,7 @@ def iree(folder):
     module = iree.runtime.VmModule.copy_buffer(context.instance, program)
     context.add_vm_module(module)
     main = context.modules[module.name]["main"]
-    inputs = [iree.runtime.asdevicearray(config.device, x) for x in arrays(folder, "inputs.npz").values()]
+    inputs = [iree.runtime.asdevicearray(config.device, x) for x in arrays(folder, "iree_inputs.npz").values()]
 
     def call():
         results = main(*inputs)
