@@ -8,6 +8,9 @@
 // about bits, and sums that are corrected by their own rounding stay right.
 //
 //   add(multiply(x, y), z) : bf16  ->  convert(add(multiply(f32 x, f32 y), f32 z))
+//
+// Before that, a function of one number that is written as f32 between two conversions, as jaxlib
+// does for erf, becomes what it computes: one of bf16.
 #include "host/wide_chains.h"
 
 #include <string.h>
@@ -54,10 +57,6 @@ static bool is_link(const vt_op *op) {
   for (uint32_t i = op->code == VT_OP_SELECT; i < op->operand_count; i++)
     if (op->operands[i]->type.dtype != VT_BF16) return false;
   return true;
-}
-
-bool vt_wide_chains_keep(const vt_op *op) {
-  return is_link(op) && !(vt_op_info_get(op->code)->flags & VT_OPF_EXACT);
 }
 
 // Whether the result goes on in f32.
@@ -126,14 +125,56 @@ static vt_status visit(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_wide_chains(vt_module *module, bool *out_changed) {
-  *out_changed = false;
-  VT_TRY(vt_rewrite_each_func(module, visit, out_changed));
-  if (!*out_changed) return VT_OK;
+// convert(f(convert(x))) of f32: f(x) of bf16.
+static vt_value *narrow_function(const vt_op *op) {
+  if (op->code != VT_OP_CONVERT || op->results[0].type.dtype != VT_BF16) return NULL;
+  const vt_op *function = op->operands[0]->op;
+  if (!function || function->operand_count != 1 || !is_smooth(function->code) ||
+      function->results[0].type.dtype != VT_F32)
+    return NULL;
+  const vt_op *from = function->operands[0]->op;
+  bool narrow = from && from->code == VT_OP_CONVERT && from->operands[0]->type.dtype == VT_BF16;
+  return narrow ? from->operands[0] : NULL;
+}
+
+bool vt_wide_chains_keep(const vt_op *op) {
+  if (op->result_count == 1 && op->code == VT_OP_MAP)
+    return op->results[0].type.dtype == VT_BF16; // becomes operators
+  return narrow_function(op) || (is_link(op) && !(vt_op_info_get(op->code)->flags & VT_OPF_EXACT));
+}
+
+static vt_status visit_functions(vt_func *func, void *user) {
+  bool *changed = user, any = false;
+  for (vt_op *op = func->first; op; op = op->next) {
+    vt_rewrite_operands(op);
+    vt_value *x = narrow_function(op);
+    if (!x) continue;
+    const vt_op *function = op->operands[0]->op;
+    vt_value *made = vt_build(func, op, function->code, function->loc, op->results[0].type, 1, &x);
+    made->op->attrs = function->attrs;
+    made->op->attr_count = function->attr_count;
+    vt_rewrite_value(&op->results[0], made);
+    any = true;
+  }
+  if (any) vt_rewrite_returns(func);
+  *changed = *changed || any;
+  return VT_OK;
+}
+
+static vt_status rewrite(vt_module *module, vt_func_visitor *visitor, bool *out_changed) {
+  bool changed = false, dropped;
+  VT_TRY(vt_rewrite_each_func(module, visitor, &changed));
+  if (!changed) return VT_OK;
+  *out_changed = true;
   vt_arena scratch = {.brief = true};
-  bool dropped;
   vt_status st = vt_opt_dce(module, NULL, &scratch, &dropped);
   vt_arena_free(&scratch);
-  if (st) return st;
-  return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+  return st;
+}
+
+vt_status vt_wide_chains(vt_module *module, bool *out_changed) {
+  *out_changed = false;
+  VT_TRY(rewrite(module, visit_functions, out_changed));
+  VT_TRY(rewrite(module, visit, out_changed));
+  return *out_changed && vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "ir/module.h"
 
-// Whether the result may go on as it was before rounding to bf16.
+// Whether the result may go on as it was before rounding to bf16. For tests.
 bool vt_wide_chains_keep(const vt_op *op);
 vt_status vt_wide_chains(vt_module *module, bool *out_changed) VT_CHECKED;
 
