@@ -19,6 +19,7 @@ typedef struct control_body {
   uint32_t carried;        // while
   int64_t *second_offsets; // while: second memory per carried value, -1 none
   int64_t pred_offset;     // while
+  int64_t kept_offset;     // while: of the weights that the body lays out once
   vt_frame **active;       // frame_count each
   vt_frame **nested;
 } control_body;
@@ -111,6 +112,7 @@ static void enter_while(const vt_step *step, const control_body *body, const vt_
   vt_frame *cond = nested_frame(body->plans[0], frame), *loop = nested_frame(plan, frame);
   char *scratch = scratch_of(step, frame);
   cond->slots[vt_result_slot(body->plans[0], 0)] = scratch + body->pred_offset;
+  if (plan->kept_bytes) vt_keep_begin_loop(plan, scratch + body->kept_offset);
   for (uint32_t i = 0; i < body->carried; i++) {
     if (plan->invariant[i]) continue;
     char *in = loop->slots[i], *out = frame->slots[step->output_slots[i]];
@@ -232,6 +234,7 @@ static vt_status prepare_control(vt_plan *plan, vt_step *step) {
   body->carried = loop->result_count;
   body->second_offsets = VT_NEW_ARRAY(&plan->program->arena, int64_t, body->carried);
   body->pred_offset = vt_step_reserve(step, 1);
+  if (loop->kept_bytes) body->kept_offset = vt_step_reserve(step, loop->kept_bytes);
   for (uint32_t i = 0; i < body->carried; i++)
     if (!loop->invariant[i] && !loop->in_place_result[i])
       body->second_offsets[i] = vt_step_reserve(step, vt_type_bytes(loop->func->params[i]->type));

@@ -32,6 +32,7 @@ typedef struct vt_exec vt_exec;
 typedef struct vt_kept {
   uint32_t param_count, *params; // of the main function: all parameters it depends on
   int64_t bytes;                 // 0: everything that reads it is kept itself
+  int64_t place;                 // of a loop: in its memory
   char *memory;
   bool skips;  // a step's outputs, so it need not run; else a contraction's weights
   bool wanted; // the current run leaves it in memory
@@ -93,6 +94,7 @@ struct vt_plan {
   vt_frame *frames;
   bool *in_place_result; // LOOP: result i is written into parameter i's memory
   bool *invariant;       // LOOP: parameter i is returned unchanged; its result slot is unused
+  int64_t kept_bytes;    // LOOP: of weights that are laid out once for all turns
   int32_t *alias_result; // MAIN: per parameter the result that may share its memory, -1 none
   int32_t *shared_param; // REGION, may be NULL: per result the parameter that it may share memory
                          // with, -1 none; before vt_plan_memory the preferred one
@@ -172,6 +174,8 @@ bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
 void vt_plan_keep(vt_plan *plan); // between the steps and their memory
 void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
 void vt_keep_drop(vt_program *program);
+// Of a loop whose first turn comes: weights are laid out in it, in kept_bytes of memory.
+void vt_keep_begin_loop(const vt_plan *loop, char *memory);
 
 // plan_overlap.c
 void vt_plan_overlap(vt_plan *plan);    // between the steps and their memory

@@ -9,6 +9,9 @@
 // until a number changes. The memory of a training step's weights changes in every run, so nothing
 // is kept there.
 //
+// The weights of a contraction in a loop that does not change them are laid out in the first turn,
+// in memory of the step that runs the loop.
+//
 // Requirements:
 //  1. A kept value is never written in place: it has a memory class of its own (plan_memory.c).
 //  2. A run that fails keeps nothing.
@@ -147,8 +150,31 @@ static void count_readers(keeper *k) {
   }
 }
 
+// Whether a loop's value is the same in all turns.
+static bool is_fixed(const vt_plan *loop, const vt_value *value) {
+  const vt_value *root = loop->roots[value->id];
+  if (!is_param(root)) return is_constant(root);
+  return (uint32_t)root->index >= loop->result_count || loop->invariant[root->index];
+}
+
+static void keep_in_loop(vt_plan *loop) {
+  if (loop->frame_count != 1) return; // a step has one place for all of them
+  keeper k = {.plan = loop};
+  for (uint32_t s = 0; s < loop->step_count; s++) {
+    vt_step *step = &loop->steps[s];
+    if (step->weights_bytes < min_bytes(&k) || !is_fixed(loop, step->inputs[step->weights_input]))
+      continue;
+    step->kept = VT_NEW(&loop->program->arena, vt_kept);
+    step->kept->bytes = vt_padded_bytes(step->weights_bytes);
+    step->kept->place = loop->kept_bytes;
+    loop->kept_bytes += step->kept->bytes;
+  }
+}
+
 void vt_plan_keep(vt_plan *plan) {
-  if (plan->kind != VT_PLAN_MAIN || plan->program->small) return;
+  if (plan->program->small) return;
+  if (plan->kind == VT_PLAN_LOOP) keep_in_loop(plan);
+  if (plan->kind != VT_PLAN_MAIN) return;
   vt_arena scratch = {0};
   keeper k = {.plan = plan,
               .of_value = VT_NEW_ARRAY(&scratch, vt_kept *, plan->value_count),
@@ -220,4 +246,14 @@ void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame) {
 
 void vt_keep_drop(vt_program *program) {
   for (size_t i = 0; i < program->kept.size; i++) drop(program->kept.data[i]);
+}
+
+void vt_keep_begin_loop(const vt_plan *loop, char *memory) {
+  for (uint32_t s = 0; s < loop->step_count; s++) {
+    vt_kept *kept = loop->steps[s].kept;
+    if (!kept) continue;
+    kept->memory = memory + kept->place;
+    kept->wanted = true;
+    kept->ready = false;
+  }
 }

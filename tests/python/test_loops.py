@@ -252,3 +252,26 @@ def test_a_callback_that_fails():
     with jax.default_device(jax.devices("tpu")[0]), pytest.raises(Exception, match="seen enough"):
         jax.block_until_ready(jax.jit(lambda x, n: until(lambda c: c[0] < n, body, (0, x)))(jnp.float32(1), 20))
     dispatch.runtime_tokens.clear()  # or the end of the test waits for it
+
+
+def test_weights_that_an_inner_loop_does_not_change():
+    """They are laid out in its first turn, and again when the outer loop, or the next run, has others."""
+
+    def run(w, x):
+        def outer(i, c):
+            w, x = c
+            return w + 0.0625, lax.fori_loop(0, 3, lambda j, x: jnp.tanh((x @ w).astype(jnp.bfloat16)), x)
+
+        return lax.fori_loop(0, 4, outer, (w, x))[1]
+
+    random = np.random.default_rng(0)
+    w, x = (jnp.asarray(random.standard_normal(shape) / 16, jnp.bfloat16) for shape in ((256, 256), (64, 256)))
+    with jax.default_device(jax.devices("tpu")[0]):
+        compiled = jax.jit(run)
+        for weights in (w, -w, w):
+            want, v = x, weights
+            for _ in range(4):
+                for _ in range(3):
+                    want = jax.jit(lambda x, w: jnp.tanh((x @ w).astype(jnp.bfloat16)))(want, v)
+                v = v + jnp.bfloat16(0.0625)
+            np.testing.assert_allclose(np.asarray(compiled(weights, x), np.float32), np.asarray(want, np.float32), rtol=0.05, atol=0.02)
