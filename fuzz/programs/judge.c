@@ -563,10 +563,10 @@ vt_status judge_run(const vt_module *module, bool flushes, const vt_tensor *args
 }
 
 // Subnormals of the formats that the host computes in hardware may be flushed anywhere: they count
-// as zeros of their sign.
+// as zeros of their sign. So does the least normal number, to which a subnormal one may be rounded.
 static bool both_tiny(double a, double b, vt_dtype part) {
   double least = least_of(part);
-  return vt_dtype_get(part)->exponent >= 8 && fabs(a) < least && fabs(b) < least &&
+  return vt_dtype_get(part)->exponent >= 8 && fabs(a) <= least && fabs(b) <= least &&
          !signbit(a) == !signbit(b);
 }
 static bool within(const judged *want, int64_t i, double x, vt_dtype part) {
