@@ -169,7 +169,7 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
 
 // plan_keep.c
 // True when `value` depends on one parameter only, which the caller does not donate and which is no
-// state: no result has its type.
+// state: no result has its type. In a loop: when it is a parameter that no turn changes.
 bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
 void vt_plan_keep(vt_plan *plan); // between the steps and their memory
 void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);

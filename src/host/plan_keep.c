@@ -27,9 +27,12 @@ enum { MIN_BYTES = 64 << 10, HOST_SHARE = 4 };
 
 static _Atomic int64_t kept_bytes; // in the process
 
+static int64_t most_bytes(void) {
+  return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / HOST_SHARE;
+}
+
 static bool reserve(int64_t bytes) {
-  int64_t limit = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / HOST_SHARE;
-  if (atomic_fetch_add(&kept_bytes, bytes) + bytes <= limit) return true;
+  if (atomic_fetch_add(&kept_bytes, bytes) + bytes <= most_bytes()) return true;
   atomic_fetch_sub(&kept_bytes, bytes);
   return false;
 }
@@ -57,8 +60,16 @@ static bool is_returned(const vt_plan *plan, const vt_value *param) {
   return false;
 }
 
+// A parameter of a loop that its turns hand on, or do not see; before steps are made.
+static bool is_handed_on(const vt_plan *loop, const vt_value *value) {
+  if (loop->frame_count != 1 || !is_param(value)) return false;
+  uint32_t index = (uint32_t)value->index;
+  return index >= loop->func->return_count || loop->func->returns[index] == value;
+}
+
 bool vt_keep_likely(const vt_plan *plan, const vt_value *value) {
   enum { LONGEST_CHAIN = 8 };
+  if (plan->kind == VT_PLAN_LOOP) return is_handed_on(plan, value);
   if (plan->kind != VT_PLAN_MAIN) return false;
   for (int i = 0; i < LONGEST_CHAIN && value->op; i++) {
     bool pure = !value->op->region_count && vt_op_own_operands(value->op) == 1;
@@ -164,6 +175,7 @@ static void keep_in_loop(vt_plan *loop) {
     vt_step *step = &loop->steps[s];
     if (step->weights_bytes < min_bytes(&k) || !is_fixed(loop, step->inputs[step->weights_input]))
       continue;
+    if (loop->kept_bytes + step->weights_bytes > most_bytes()) return;
     step->kept = VT_NEW(&loop->program->arena, vt_kept);
     step->kept->bytes = vt_padded_bytes(step->weights_bytes);
     step->kept->place = loop->kept_bytes;
