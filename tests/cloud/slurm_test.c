@@ -83,7 +83,7 @@ static void workers_land_on_both_hosts(void **state) {
 // Workers of one node need no hub: they reach each other while it forwards nothing between workers.
 static void workers_reach_each_other_directly(void **state) {
   (void)state;
-  guest_must(WAIT(300, DIRECT));
+  guest_must(WAIT(1500, DIRECT));
   guest_must(
       "nft -f - <<END\ntable inet closed {\n chain forward { type filter hook forward priority "
       "-20; ip saddr 10.164.0.0/16 ip daddr 10.164.0.0/16 counter drop; }\n}\nEND");
@@ -174,7 +174,7 @@ static void a_cancelled_job_is_repaired(void **state) {
 
 static void a_dead_host_moves_its_worker(void **state) {
   (void)state;
-  guest_must(WAIT(300, DIRECT)); // so that the host dies with rules
+  guest_must(WAIT(1500, DIRECT)); // so that the host dies with rules
   guest_must(CLUSTER " down $HOME/cluster h2");
   guest_must(WAIT(1500, "test \"$(echo " HOSTS ")\" = 'h1 h1'"));
   wait_for_state("pod", "READY");
