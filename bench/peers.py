@@ -26,7 +26,7 @@ SHORT = {"pytorch": "torch", "compiled": "compiled", "onnxruntime": "onnxrt", "o
          "iree-bf16": "ireebf16"}
 MOST_APART = 0.05  # of results: vtpu rounds what it multiplies to bf16, as a TPU does
 BF16 = {"avx512_bf16", "amx_bf16"}
-OURS = {"vtpu": "vtpu", "bf16": "bf16"}
+OURS = ("vtpu", "bf16")
 TRIALS = 3  # of each side, from which the number of runs in a round follows
 
 
@@ -149,7 +149,7 @@ def main():
     print(f"{where['cpu']}, {where['cores']} cores, {' '.join(where['flags'])}")
     print(f"matrix product: bf16 {peak['bf16']:.0f}, f32 {peak['f32']:.0f} GFLOP/s; reading memory: {peak['read_gb_s']:.1f} GB/s")
     print(f"PyTorch {'with bf16 autocast' if bf16 else 'in f32'}; times in ms; ratio: best peer / vtpu\n")
-    print(f"{'program':17}{''.join(f'{ {**OURS, **SHORT}[name]:>9}' for name in (*OURS, *names))} {'ratio':>6} {'of':9}{'cpu':>5} {'GFLOP/s':>7} peak   "
+    print(f"{'program':17}{''.join(f'{SHORT.get(name, name):>9}' for name in (*OURS, *names))} {'ratio':>6} {'of':9}{'cpu':>5} {'GFLOP/s':>7} peak   "
           "GB/s memory", flush=True)
     rows, failed = [], 0
     try:

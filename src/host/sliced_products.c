@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "passes/passes.h"
 #include "passes/rewrite.h"
 
 // Rows and columns of each product from which they run in strips.
@@ -214,11 +213,5 @@ static vt_status visit(vt_func *func, void *user) {
 vt_status vt_sliced_products(vt_module *module, bool *out_changed) {
   *out_changed = false;
   if (!module->made[VT_OP_SLICE] || !module->made[VT_OP_DOT_GENERAL]) return VT_OK;
-  VT_TRY(vt_rewrite_each_func(module, visit, out_changed));
-  if (!*out_changed) return VT_OK;
-  vt_arena scratch = {.brief = true};
-  vt_status st = vt_opt_dce(module, NULL, &scratch, out_changed);
-  vt_arena_free(&scratch);
-  if (st) return st;
-  return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+  return vt_rewrite_and_drop(module, visit, out_changed);
 }

@@ -13,9 +13,6 @@
 // does for erf, becomes what it computes: one of bf16.
 #include "host/wide_chains.h"
 
-#include <string.h>
-
-#include "passes/passes.h"
 #include "passes/rewrite.h"
 
 typedef struct chains {
@@ -24,7 +21,7 @@ typedef struct chains {
   vt_value **wide; // the result in f32, where it goes on
 } chains;
 
-// Where a small change of an operand may not change the result much, rounding is the program's.
+// A small change of an operand changes the result little.
 static bool is_smooth(vt_opcode code) {
   switch (code) {
   case VT_OP_ABS:
@@ -61,8 +58,9 @@ static bool is_link(const vt_op *op) {
 
 // Whether the result goes on in f32.
 static bool goes_on(const chains *c, const vt_op *op) {
+  if (!is_link(op)) return false;
   int32_t id = op->results[0].id;
-  return is_link(op) && c->count[id] == 1 && c->reader[id] && is_link(c->reader[id]);
+  return c->count[id] == 1 && c->reader[id] && is_link(c->reader[id]);
 }
 
 // Each reader has a conversion of its own, which is made where it is read.
@@ -145,11 +143,18 @@ bool vt_wide_chains_keep(const vt_op *op) {
 
 static vt_status visit_functions(vt_func *func, void *user) {
   bool *changed = user, any = false;
+  for (const vt_op *op = func->first; op && !any; op = op->next) any = narrow_function(op);
+  if (!any) return VT_OK;
+  vt_arena arena = {.brief = true};
+  const uint32_t *count = vt_func_use_counts(func, &arena);
+  any = false;
   for (vt_op *op = func->first; op; op = op->next) {
-    vt_rewrite_operands(op);
     vt_value *x = narrow_function(op);
-    if (!x) continue;
-    const vt_op *function = op->operands[0]->op;
+    const vt_op *function = x ? op->operands[0]->op : NULL;
+    bool alone = function && count[function->results[0].id] == 1; // else it would be computed twice
+    vt_rewrite_operands(op);
+    if (!alone) continue;
+    x = vt_rewrite_resolve(x);
     vt_value *made = vt_build(func, op, function->code, function->loc, op->results[0].type, 1, &x);
     made->op->attrs = function->attrs;
     made->op->attr_count = function->attr_count;
@@ -158,23 +163,14 @@ static vt_status visit_functions(vt_func *func, void *user) {
   }
   if (any) vt_rewrite_returns(func);
   *changed = *changed || any;
+  vt_arena_free(&arena);
   return VT_OK;
 }
 
-static vt_status rewrite(vt_module *module, vt_func_visitor *visitor, bool *out_changed) {
-  bool changed = false, dropped;
-  VT_TRY(vt_rewrite_each_func(module, visitor, &changed));
-  if (!changed) return VT_OK;
-  *out_changed = true;
-  vt_arena scratch = {.brief = true};
-  vt_status st = vt_opt_dce(module, NULL, &scratch, &dropped);
-  vt_arena_free(&scratch);
-  return st;
-}
-
 vt_status vt_wide_chains(vt_module *module, bool *out_changed) {
-  *out_changed = false;
-  VT_TRY(rewrite(module, visit_functions, out_changed));
-  VT_TRY(rewrite(module, visit, out_changed));
-  return *out_changed && vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+  bool narrowed;
+  VT_TRY(vt_rewrite_and_drop(module, visit_functions, &narrowed));
+  VT_TRY(vt_rewrite_and_drop(module, visit, out_changed));
+  *out_changed |= narrowed;
+  return VT_OK;
 }

@@ -10,7 +10,6 @@
 #include "host/wide_sums.h"
 
 #include "ir/precision.h"
-#include "passes/passes.h"
 #include "passes/rewrite.h"
 
 // What reads each value, where it is one op.
@@ -78,11 +77,5 @@ static vt_status visit(vt_func *func, void *user) {
 vt_status vt_wide_sums(vt_module *module, bool *out_changed) {
   *out_changed = false;
   if (!module->made[VT_OP_DOT_GENERAL] && !module->made[VT_OP_CONVOLUTION]) return VT_OK;
-  VT_TRY(vt_rewrite_each_func(module, visit, out_changed));
-  if (!*out_changed) return VT_OK;
-  vt_arena scratch = {.brief = true};
-  vt_status st = vt_opt_dce(module, NULL, &scratch, out_changed);
-  vt_arena_free(&scratch);
-  if (st) return st;
-  return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+  return vt_rewrite_and_drop(module, visit, out_changed);
 }

@@ -30,15 +30,6 @@ static bool is_fused(const vt_func *body, const vt_value *param) {
   return true;
 }
 
-static bool is_used(const vt_func *func, const vt_value *value) {
-  for (const vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      if (op->operands[i] == value) return true;
-  for (uint32_t i = 0; i < func->return_count; i++)
-    if (func->returns[i] == value) return true;
-  return false;
-}
-
 static void drop_param(vt_func *func, uint32_t index) {
   vt_assert(index < func->param_count);
   func->param_count--;
@@ -91,7 +82,7 @@ static vt_status sink_func(vt_func *func, void *user) {
     for (uint32_t i = vt_op_own_operands(op); i < op->operand_count;) {
       vt_func *condition = op->regions[0], *body = op->regions[1];
       bool good = is_sinkable(op->operands[i]->op) && is_fused(body, body->params[i]) &&
-                  !is_used(condition, condition->params[i]);
+                  !vt_func_reads(condition, condition->params[i]);
       uint32_t before = op->operand_count;
       if (good) sink(op, i);
       *changed |= good;

@@ -110,22 +110,13 @@ static bool only_elements_read(const vt_func *body, const vt_value *param) {
   return true;
 }
 
-static bool is_read(const vt_func *func, const vt_value *value) {
-  for (const vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      if (op->operands[i] == value) return true;
-  for (uint32_t i = 0; i < func->return_count; i++)
-    if (func->returns[i] == value) return true;
-  return false;
-}
-
 // Captured stacks of one value of which the loop reads elements: it captures the value.
 static void capture_elements(vt_op *loop, bool *changed) {
   vt_func *condition = loop->regions[0], *body = loop->regions[1];
   for (uint32_t i = vt_op_own_operands(loop); i < loop->operand_count; i++) {
     vt_value *param = body->params[i];
     if (!is_stack_of_one(loop->operands[i]) || !only_elements_read(body, param) ||
-        is_read(condition, condition->params[i]))
+        vt_func_reads(condition, condition->params[i]))
       continue;
     vt_value *element = loop->operands[i]->op->operands[0];
     loop->operands[i] = element;

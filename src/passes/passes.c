@@ -25,6 +25,26 @@ vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *
   return visit_all(module->main, visit, user);
 }
 
+vt_status vt_rewrite_and_drop(vt_module *module, vt_func_visitor *visit, bool *out_changed) {
+  *out_changed = false;
+  VT_TRY(vt_rewrite_each_func(module, visit, out_changed));
+  if (!*out_changed) return VT_OK;
+  vt_arena scratch = {.brief = true};
+  vt_status st = vt_opt_dce(module, NULL, &scratch, out_changed);
+  vt_arena_free(&scratch);
+  if (st) return st;
+  return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
+}
+
+bool vt_func_reads(const vt_func *func, const vt_value *value) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (op->operands[i] == value) return true;
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (func->returns[i] == value) return true;
+  return false;
+}
+
 static const struct {
   const char *name;
   vt_pass *run;

@@ -41,6 +41,12 @@ static inline void vt_rewrite_returns(vt_func *func) {
 // Calls `visit` for main and every region below it, regions before the function that holds them.
 typedef vt_status vt_func_visitor(vt_func *func, void *user);
 vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *user) VT_CHECKED;
+// So with `out_changed` as the user, which a visit sets; then drops what nobody uses any more.
+vt_status vt_rewrite_and_drop(vt_module *module, vt_func_visitor *visit,
+                              bool *out_changed) VT_CHECKED;
+
+// Whether the function has the value as an operand or returns it; not in its regions.
+bool vt_func_reads(const vt_func *func, const vt_value *value);
 
 // Whether a list of names with commas between has the name of a pass; '_' and '-' are the same.
 bool vt_pass_listed(const char *list, size_t list_size, const char *name);
