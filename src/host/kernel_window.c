@@ -144,6 +144,40 @@ VT_ANY_CPU static void narrow_run(uint16_t *restrict to, const float *restrict f
   for (int64_t i = 0; i < n; i++) to[i] = vt_bf16_from_f32(from[i]);
 }
 
+// A number of bf16 as an integer in the same order; NaN goes before all, which the sign says.
+static inline int16_t order_of(uint16_t x, bool max) {
+  int16_t s = (int16_t)x, order = s ^ ((s >> 15) & 0x7fff);
+  return (s & 0x7fff) > 0x7f80 ? (max ? INT16_MAX : INT16_MIN) : order;
+}
+
+static inline uint16_t number_of(int16_t order) {
+  return (uint16_t)(order ^ ((order >> 15) & 0x7fff));
+}
+
+#define PICK(better)                                                                               \
+  for (int64_t c = 0; c < run; c++) {                                                              \
+    int16_t order = order_of(x[c], max);                                                           \
+    all[c] = all[c] better order ? all[c] : order;                                                 \
+  }
+VT_ANY_CPU static void order_line(const window_plan *p, uint16_t *restrict out,
+                                  const uint16_t *restrict in, int64_t count, int64_t step,
+                                  uint16_t start) {
+  int64_t run = p->run;
+  int16_t all[RUN];
+  bool max = p->reducer == VT_REDUCE_MAX;
+  for (int64_t j = 0; j < count; j++, out += run, in += step) {
+    for (int64_t c = 0; c < run; c++) all[c] = order_of(start, max);
+    for (int64_t k = 0; k < p->window_elements; k++) {
+      const uint16_t *x = in + p->offsets[k];
+      if (max)
+        PICK(>)
+      else
+        PICK(<)
+    }
+    for (int64_t c = 0; c < run; c++) out[c] = number_of(all[c]);
+  }
+}
+
 // Of bf16, which is rounded when all of the window is in.
 static void narrow_position(const vt_native_call *call, const window_plan *p, int64_t item) {
   const uint16_t *in = call->operands[0];
@@ -185,8 +219,9 @@ static void run_window(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   int64_t length = p->rank ? p->out_dims[p->rank - 1] : 1,
           lines = p->out_elements / p->run / length;
-  bool lines_ok = p->rank && p->dtype == VT_F32 && p->run <= RUN &&
-                  (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
+  bool orders = p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_MIN;
+  bool f32 = p->dtype == VT_F32 && (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
+  bool lines_ok = p->rank && p->run <= RUN && (f32 || (p->dtype == VT_BF16 && orders));
 #pragma omp parallel for schedule(                                                                 \
         dynamic,                                                                                   \
             1 + lines / VT_LOOP_SHARES) if (p->out_elements * p->window_elements > (32 << 10))
@@ -196,10 +231,14 @@ static void run_window(const vt_native_call *call) {
       window_at w = locate(p, first);
       inside_span(p, &w, &lo, &hi);
       int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1];
-      float *to = (float *)call->outputs[0] + (first + lo) * p->run,
-            start = *(const float *)call->operands[1];
-      const float *from = (const float *)call->operands[0] + w.place + lo * step;
-      window_line(p, to, from, hi - lo, step, start);
+      int64_t to = (first + lo) * p->run, from = w.place + lo * step;
+      const void *start = call->operands[1];
+      if (f32)
+        window_line(p, (float *)call->outputs[0] + to, (const float *)call->operands[0] + from,
+                    hi - lo, step, *(const float *)start);
+      else
+        order_line(p, (uint16_t *)call->outputs[0] + to, (const uint16_t *)call->operands[0] + from,
+                   hi - lo, step, *(const uint16_t *)start);
     }
     for (int64_t j = 0; j < lo; j++) window_position(call, p, first + j);
     for (int64_t j = hi; j < length; j++) window_position(call, p, first + j);
