@@ -59,7 +59,8 @@ struct vt_code_source {
 
 // emit_key.c: nodes that some output needs; those of the movable ones that nothing needs but this
 // operand of this node, and what they cost; the node of a scatter that is the output, or -1;
-// whether rows are short enough for buffers; the maximum number of buffers in a nest.
+// whether rows are short enough for buffers; the maximum number of buffers in a nest; which nodes
+// are the same in all rows and worth computing once.
 enum { VT_NEST_BUFFERS = 4 };
 void vt_nest_live(const vt_nest *nest, bool *live);
 // About how long the elements of one place of its space take one thread.
@@ -68,6 +69,7 @@ int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, ui
                      bool *out_only);
 int32_t vt_nest_scatter(const vt_nest *nest);
 bool vt_nest_keeps_buffers(const vt_nest *nest);
+void vt_nest_columns(const vt_nest *nest, bool *out_once);
 static inline bool vt_node_has_parts(const vt_nest_node *n) {
   return n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;
 }

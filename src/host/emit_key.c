@@ -6,6 +6,7 @@
 #include "host/emit.h"
 
 static const int64_t MAX_KEPT_BYTES = 512 << 10;
+static const int64_t MAX_COLUMN_BYTES = 24 << 10; // beside what else the first cache holds
 
 static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
   if (live[node]) return;
@@ -186,9 +187,57 @@ bool vt_nest_keeps_buffers(const vt_nest *nest) {
          nest->atoms[nest->atom_count - 1] * 4 * VT_NEST_BUFFERS <= MAX_KEPT_BYTES;
 }
 
-void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
-  bool live[VT_NEST_NODES];
+// Whether the value depends on the column, but not on the row.
+static bool is_of_columns(const vt_nest *nest, const bool *of_columns, const vt_nest_node *n) {
+  if (n->level != VT_LEVEL_FULL) return false;
+  if (n->kind == VT_NODE_LOAD || n->kind == VT_NODE_IOTA) {
+    for (int32_t a = 0; a < nest->atom_count - 1; a++)
+      if (n->access.strides[a]) return false;
+    return true;
+  }
+  if (n->kind != VT_NODE_OP && n->kind != VT_NODE_ALIAS) return false;
+  for (uint32_t k = 0; k < n->operand_count; k++) {
+    uint32_t from = n->operands[k];
+    bool fixed = nest->nodes[from].level == VT_LEVEL_SCALAR;
+    if (!fixed && !of_columns[from]) return false;
+  }
+  return true;
+}
+
+// Whether it takes more than a load.
+static bool is_made(const vt_nest_node *n) {
+  vt_dtype dtype = n->value->type.dtype;
+  return n->kind == VT_NODE_OP || vt_emit_compute_dtype(dtype) != dtype;
+}
+
+// Parameters of a normalisation, a bias: those of bf16 are converted once, not in each row. A value
+// that only others of this kind read is not kept.
+void vt_nest_columns(const vt_nest *nest, bool *out_once) {
+  enum { LEAST_ROWS = 16 };
+  bool live[VT_NEST_NODES], of_columns[VT_NEST_NODES] = {false}, read[VT_NEST_NODES] = {false};
+  int64_t rows = 1, bytes = 4 * nest->atoms[nest->atom_count - 1], left = MAX_COLUMN_BYTES;
+  memset(out_once, 0, nest->node_count);
+  for (int32_t a = 0; a < nest->atom_count - 1; a++) rows *= nest->atoms[a];
+  if (nest->fold || rows < LEAST_ROWS || bytes > left || vt_nest_scatter(nest) >= 0) return;
   vt_nest_live(nest, live);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    if (!live[i]) continue;
+    of_columns[i] = is_of_columns(nest, of_columns, n);
+    for (uint32_t k = 0; k < n->operand_count; k++) read[n->operands[k]] |= !of_columns[i];
+  }
+  for (uint32_t i = 0; i < nest->node_count && left >= bytes; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    bool narrow = vt_dtype_get(n->value->type.dtype)->bits <= 32;
+    out_once[i] = of_columns[i] && read[i] && n->output < 0 && narrow && is_made(n);
+    if (out_once[i]) left -= bytes;
+  }
+}
+
+void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
+  bool live[VT_NEST_NODES], once[VT_NEST_NODES];
+  vt_nest_live(nest, live);
+  vt_nest_columns(nest, once);
   vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d f%d", vt_nest_lanes(nest, target),
                  target->avx512, target->bf16, nest->atom_count, nest->input_count,
                  vt_nest_is_ragged(nest, target), nest->stage_count, vt_nest_keeps_buffers(nest),
@@ -199,6 +248,7 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
     vt_text_printf(key, "\n%u k%d t%d s%d l%d", i, n->kind, n->value->type.dtype, n->stage,
                    nest->nodes[i].level);
     if (n->kind == VT_NODE_LOAD) vt_text_printf(key, " i%d", n->input);
+    if (once[i]) vt_text_put(key, " b");
     if (n->folded) vt_text_printf(key, " f%d", vt_node_fold(nest, n));
     if (n->kind == VT_NODE_GATHER)
       vt_text_printf(key, " g%d%c%c%c", n->input, n->narrow ? 'n' : 'w', n->far ? 'f' : 'n',

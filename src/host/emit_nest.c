@@ -10,7 +10,8 @@
 // always read whole vectors (memory behind the end is readable); stores are masked only where rows
 // end inside a vector.
 // A value of an earlier stage is computed again in a later pass unless that costs more than memory:
-// then the pass that had it keeps it in a row buffer on the stack.
+// then the pass that had it keeps it in a row buffer on the stack. What is the same in all rows, but
+// for plain loads, is in such a buffer before the first row.
 #include <string.h>
 
 #include "base/check.h"
@@ -20,6 +21,7 @@ enum { KEEP_COST = 6 };     // ops of recomputation that pay for a row buffer
 enum { BRANCH_COST = 16 };  // instructions that pay for a branch around them
 enum { CHEAP_COST = 5 };    // ops of a reduction that takes several vectors at once
 enum { GATHER_AHEAD = 64 }; // elements
+enum { BEFORE_ROWS = -2 };  // a pass
 
 // ---- Small builders.
 
@@ -304,7 +306,7 @@ LLVMValueRef vt_nest_value(loops *l, uint32_t node) {
     return s->once;
   }
   if (s->pass == l->pass) return s->in_pass;
-  if (s->kept && l->pass > __builtin_ctz(s->uses))
+  if ((s->filled && l->pass != BEFORE_ROWS) || (s->kept && l->pass > __builtin_ctz(s->uses)))
     s->in_pass = load_vector(l, vt_emit_compute_dtype(n->value->type.dtype), s->buffer);
   else
     s->in_pass = compute(l, node);
@@ -316,7 +318,7 @@ LLVMValueRef vt_nest_value(loops *l, uint32_t node) {
 
 static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   const vt_nest_node *n = &l->nest->nodes[node];
-  if (seen[node] || l->state[node].level != VT_LEVEL_FULL) return 0;
+  if (seen[node] || l->state[node].level != VT_LEVEL_FULL || l->state[node].filled) return 0;
   seen[node] = true;
   int cost = 0;
   if (n->kind == VT_NODE_OP)
@@ -361,6 +363,14 @@ static void find_uses(loops *l) {
   spread_uses(l);
 }
 
+static void add_buffer(loops *l, uint32_t node) {
+  vt_dtype dtype = vt_emit_compute_dtype(l->nest->nodes[node].value->type.dtype);
+  LLVMValueRef room = LLVMBuildAdd(l->e->builder, l->columns, i64_constant(l, 64), "");
+  LLVMTypeRef type = vt_emit_memory_type(l->e, dtype);
+  l->state[node].buffer = LLVMBuildArrayAlloca(l->e->builder, type, room, "");
+  LLVMSetAlignment(l->state[node].buffer, 64);
+}
+
 // Row buffers for expensive values that several passes need. Later values first: they make earlier
 // ones unnecessary.
 static void choose_kept(loops *l) {
@@ -387,10 +397,7 @@ static void choose_kept(loops *l) {
     }
     memset(seen, 0, sizeof seen);
     if (!direct || recompute_cost(l, i, seen) < KEEP_COST) continue;
-    vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
-    LLVMValueRef room = LLVMBuildAdd(l->e->builder, l->columns, i64_constant(l, 64), "");
-    s->buffer = LLVMBuildArrayAlloca(l->e->builder, vt_emit_memory_type(l->e, dtype), room, "");
-    LLVMSetAlignment(s->buffer, 64);
+    add_buffer(l, i);
     s->kept = true;
     count++;
   }
@@ -473,6 +480,37 @@ void vt_nest_prepare(loops *l, uint8_t level, int32_t stage) {
         n->kind != VT_NODE_SCATTER)
       vt_nest_value(l, i);
   }
+}
+
+static LLVMValueRef open_phi(loops *l, LLVMValueRef start, LLVMBasicBlockRef from) {
+  LLVMValueRef phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(start), "");
+  LLVMAddIncoming(phi, &start, &from, 1);
+  return phi;
+}
+
+// What is the same in all rows.
+static void fill_columns(loops *l, const bool *once) {
+  LLVMBuilderRef b = l->e->builder;
+  bool any = false;
+  for (uint32_t i = 0; i < l->nest->node_count; i++) any |= once[i];
+  if (!any) return;
+  for (uint32_t i = 0; i < l->nest->node_count; i++)
+    if (once[i]) add_buffer(l, i);
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "fill"),
+                    after = new_block(l, "filled");
+  LLVMBuildBr(b, body);
+  LLVMPositionBuilderAtEnd(b, body);
+  l->column = open_phi(l, l->col_lo, before);
+  for (uint32_t i = 0; i < l->nest->node_count; i++) {
+    if (!once[i]) continue;
+    vt_dtype dtype = vt_emit_compute_dtype(l->nest->nodes[i].value->type.dtype);
+    vt_nest_store(l, dtype, l->state[i].buffer, vt_nest_value(l, i), false);
+  }
+  LLVMValueRef next = LLVMBuildAdd(b, l->column, i64_constant(l, l->e->target.lanes), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
+  LLVMAddIncoming(l->column, &next, &latch, 1);
+  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, l->col_hi, ""), body, after);
+  LLVMPositionBuilderAtEnd(b, after);
 }
 
 // ---- Passes.
@@ -560,12 +598,6 @@ static void finish_reduction(loops *l, uint32_t node) {
 
 static LLVMValueRef neutral_of(loops *l, const vt_nest_node *n) {
   return vt_emit_neutral(l->e, n->reducer, vt_emit_compute_dtype(operand_dtype(l, n, 0)));
-}
-
-static LLVMValueRef open_phi(loops *l, LLVMValueRef start, LLVMBasicBlockRef from) {
-  LLVMValueRef phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(start), "");
-  LLVMAddIncoming(phi, &start, &from, 1);
-  return phi;
 }
 
 // Starts with `next` where some columns are done already.
@@ -799,12 +831,15 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   find_slots(&l);
   for (int32_t a = 0; a < nest->atom_count; a++) l.dim_values[a] = load_dim(&l, (uint32_t)a);
   l.columns = l.dim_values[nest->atom_count - 1];
+  bool once[VT_NEST_NODES];
+  vt_nest_columns(nest, once);
+  for (uint32_t i = 0; i < nest->node_count; i++) l.state[i].filled = once[i];
   choose_kept(&l);
   for (uint32_t i = 0; i < nest->node_count; i++)
-    l.movable[i] = l.state[i].level == VT_LEVEL_FULL && !l.state[i].kept &&
+    l.movable[i] = l.state[i].level == VT_LEVEL_FULL && !l.state[i].kept && !once[i] &&
                    nest->nodes[i].output < 0 && nest->nodes[i].kind != VT_NODE_REDUCE;
   place_pointers(&l);
-  l.pass = -2;
+  l.pass = BEFORE_ROWS;
   vt_nest_prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);
   if (nest->atom_count == 1) {
     emit_row(&l);
@@ -812,6 +847,7 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
     vt_arena_free(&scratch);
     return;
   }
+  fill_columns(&l, once);
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(b), body = new_block(&l, "rows"),
                     done = new_block(&l, "done");
   LLVMBuildBr(b, body);

@@ -23,6 +23,7 @@ typedef struct node_state {
   int32_t pass;
   LLVMValueRef buffer; // kept row, NULL = none
   bool kept;
+  bool filled;            // before the first row
   uint32_t uses;          // passes that ask for the value, a bit each
   int32_t store_pass;     // output: the pass that writes it
   LLVMValueRef phi, phi2; // accumulating vectors of this pass (argmax: value, index)
