@@ -144,10 +144,9 @@ static vt_status cut_products(vt_program *program) {
 
 static vt_status keep_wide(vt_program *program) {
   bool changed;
-  // So that what follows a product can join it.
-  if (vt_host_has_amx() && !is_skipped("wide_sums"))
-    VT_TRY(vt_wide_sums(program->module, &changed));
-  return is_skipped("wide_chains") ? VT_OK : vt_wide_chains(program->module, &changed);
+  bool sums = vt_host_has_amx() && !is_skipped("wide_sums"); // what follows a product can join it
+  if (!is_skipped("wide_chains")) VT_TRY(vt_wide_chains(program->module, sums, &changed));
+  return sums ? vt_wide_sums(program->module, &changed) : VT_OK;
 }
 
 static vt_status turn_images(vt_program *program) {

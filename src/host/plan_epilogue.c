@@ -105,15 +105,32 @@ static bool feeds_elementwise(const vt_op *op, const vt_value *value, const uint
   return !left; // else it is returned
 }
 
+// The last of the elementwise ops behind `op` of which each is all that reads the one before.
+static const vt_op *end_of(const vt_op *op, vt_op *const *users, const uint32_t *uses) {
+  enum { MOST = 64 };
+  for (int i = 0; i < MOST; i++) {
+    const vt_value *value = &op->results[0];
+    const vt_op *user = only_user(users, uses, value);
+    if (!user || (user->code != VT_OP_RESHAPE && !is_elementwise(user, value))) break;
+    op = user;
+  }
+  return op;
+}
+
 // True when the contraction runs in strips and all that follows is elementwise: generated code
-// takes the sums from the cache.
-static bool joins_kernel(vt_plan *plan, const chain *c, const uint32_t *uses) {
+// takes the sums from the cache. It does so of one product: of those that meet, the first.
+static bool joins_kernel(vt_plan *plan, const chain *c, vt_op *const *users, const uint32_t *uses,
+                         vt_map *ends) {
   const vt_value *value = &c->ops[c->count - 1]->results[0];
   if (!vt_host_has_amx() || c->transpose) return false;
   if (!feeds_elementwise(c->ops[0], value, uses)) return false;
+  const vt_op *end = end_of(c->ops[c->count - 1], users, uses);
+  if (*vt_map_at_ptr(ends, end)) return false;
   chain alone = {.ops = {c->ops[0]}, .count = 1};
   const vt_step *step = try_chain(plan, &alone);
-  return step && vt_step_is_strip(step);
+  if (!step || !vt_step_is_strip(step)) return false;
+  *vt_map_at_ptr(ends, end) = c->ops[0];
+  return true;
 }
 
 void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
@@ -122,6 +139,7 @@ void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
   *out = (vt_epilogues){0};
   uint32_t *uses = NULL;
   vt_op **users = NULL;
+  vt_map ends = {0}; // of chains that take the sums of a product
   for (vt_op *op = func->first; op; op = op->next) {
     if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) continue;
     if (op->results[0].type.dtype != VT_F32) continue;
@@ -135,7 +153,7 @@ void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
     follow(op, users, uses, &c);
     // A returned value has one use and no user.
     while (c.count > 1 && c.ops[c.count - 1]->code == VT_OP_RESHAPE) c.count--;
-    if (c.count > 1 && joins_kernel(plan, &c, uses)) continue;
+    if (joins_kernel(plan, &c, users, uses, &ends)) continue;
     vt_step *step = NULL;
     while (c.count > 1 && !(step = try_chain(plan, &c))) {
       if (c.ops[c.count - 1]->code == VT_OP_ADD) c.bias = NULL;
@@ -147,6 +165,7 @@ void vt_epilogues_find(vt_plan *plan, vt_epilogues *out) {
     *vt_map_at_ptr(&out->steps, c.ops[c.count - 1]) = step;
     for (uint32_t i = 0; i < c.count; i++) *vt_map_at_ptr(&out->taken, c.ops[i]) = step;
   }
+  vt_map_free(&ends);
 }
 
 void vt_epilogues_free(vt_epilogues *epilogues) {

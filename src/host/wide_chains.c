@@ -3,9 +3,10 @@
 //
 // A processor computes in f32 and rounds each result to bf16, which costs as much as several
 // operators. XLA rounds only what leaves a fusion (docs/algebra.md). Here a value that one operator
-// reads, both of them smooth, is not rounded. What several read, what is returned, and what goes to
-// or comes from anything else is bf16 as the program says: so neither fusion nor threads decide
-// about bits, and sums that are corrected by their own rounding stay right.
+// reads, both of them smooth, is not rounded; nor are sums of a product, where products run in
+// strips. What several read, what is returned, and what goes to or comes from anything else is bf16
+// as the program says: so neither fusion nor threads decide about bits, and sums that are corrected
+// by their own rounding stay right.
 //
 //   add(multiply(x, y), z) : bf16  ->  convert(add(multiply(f32 x, f32 y), f32 z))
 //
@@ -13,12 +14,15 @@
 // does for erf, becomes what it computes: one of bf16.
 #include "host/wide_chains.h"
 
+#include "host/wide_sums.h"
 #include "passes/rewrite.h"
 
 typedef struct chains {
+  bool sums; // products may begin a chain
   uint32_t *count;
   vt_op **reader;  // where the count is 1; NULL: it is returned
-  vt_value **wide; // the result in f32, where it goes on
+  bool *on;        // the result goes on in f32
+  vt_value **wide; // that result
 } chains;
 
 // A small change of an operand changes the result little.
@@ -56,11 +60,47 @@ static bool is_link(const vt_op *op) {
   return true;
 }
 
-// Whether the result goes on in f32.
-static bool goes_on(const chains *c, const vt_op *op) {
-  if (!is_link(op)) return false;
+// What only moves numbers lets a chain pass.
+static bool is_move(const vt_op *op) {
+  return (op->code == VT_OP_RESHAPE || op->code == VT_OP_BROADCAST_IN_DIM) &&
+         op->results[0].type.dtype == VT_BF16;
+}
+
+static bool is_start(const chains *c, const vt_op *op) {
+  return c->sums && vt_is_narrow_product(op);
+}
+
+static vt_op *only_reader(const chains *c, const vt_op *op) {
   int32_t id = op->results[0].id;
-  return c->count[id] == 1 && c->reader[id] && is_link(c->reader[id]);
+  return c->count[id] == 1 ? c->reader[id] : NULL;
+}
+
+// Of the products that meet in one chain, the first goes on: generated code takes the sums of one
+// (strip.h), the others are written, which costs half as much in bf16.
+static bool find_chains(chains *c, const vt_func *func, vt_arena *arena) {
+  int32_t *end = VT_NEW_ARRAY(arena, int32_t, func->value_count); // result of the chain
+  bool *taken = VT_NEW_ARRAY(arena, bool, func->value_count), any = false;
+  for (const vt_op *op = func->last; op; op = op->prev) {
+    if (!is_link(op) && !is_move(op) && !is_start(c, op)) continue;
+    int32_t id = op->results[0].id;
+    const vt_op *reader = only_reader(c, op);
+    end[id] = id;
+    if (!reader || !(is_link(reader) || (is_move(reader) && c->on[reader->results[0].id])))
+      continue;
+    c->on[id] = true;
+    end[id] = end[reader->results[0].id];
+  }
+  for (const vt_op *op = func->first; op; op = op->next) {
+    if (!is_start(c, op) && !is_link(op)) continue;
+    int32_t id = op->results[0].id;
+    if (!c->on[id]) continue;
+    any = true;
+    if (is_link(op)) continue;
+    const vt_op *late = taken[end[id]] ? op : NULL;
+    taken[end[id]] = true;
+    for (; late && !is_link(late); late = only_reader(c, late)) c->on[late->results[0].id] = false;
+  }
+  return any;
 }
 
 // Each reader has a conversion of its own, which is made where it is read.
@@ -70,30 +110,31 @@ static vt_value *widened(vt_op *before, vt_value *value) {
   return vt_build(before->func, before, VT_OP_CONVERT, before->loc, type, 1, &value);
 }
 
-static void visit_op(chains *c, vt_op *op) {
-  bool on = goes_on(c, op), widens = on;
-  int32_t ids[3];
-  if (!is_link(op)) return;
-  for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_op *from = op->operands[i]->op;
-    widens = widens || (from && goes_on(c, from));
-    ids[i] = op->operands[i]->id;
-  }
-  if (!widens) return;
-  vt_value *operands[3];
-  for (uint32_t i = 0; i < op->operand_count; i++) {
-    vt_value *operand = vt_rewrite_resolve(op->operands[i]);
-    operands[i] = c->wide[ids[i]]                  ? c->wide[ids[i]]
-                  : operand->type.dtype == VT_BF16 ? widened(op, operand)
-                                                   : operand;
-  }
+static vt_value *remade(vt_op *op, vt_value *const *operands) {
   vt_type type = op->results[0].type;
   type.dtype = VT_F32;
-  vt_value *result = vt_build(op->func, op, op->code, op->loc, type, op->operand_count, operands);
-  result->op->attrs = op->attrs;
-  result->op->attr_count = op->attr_count;
-  if (on) {
-    c->wide[op->results[0].id] = result;
+  vt_value *made = vt_build(op->func, op, op->code, op->loc, type, op->operand_count, operands);
+  made->op->attrs = op->attrs;
+  made->op->attr_count = op->attr_count;
+  return made;
+}
+
+static void visit_link(chains *c, vt_op *op) {
+  int32_t id = op->results[0].id;
+  bool widens = c->on[id];
+  vt_value *operands[3];
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    operands[i] = c->wide[op->operands[i]->id];
+    widens = widens || operands[i];
+  }
+  if (!widens) return;
+  for (uint32_t i = 0; i < op->operand_count; i++) {
+    vt_value *operand = vt_rewrite_resolve(op->operands[i]);
+    if (!operands[i]) operands[i] = operand->type.dtype == VT_BF16 ? widened(op, operand) : operand;
+  }
+  vt_value *result = remade(op, operands);
+  if (c->on[id]) {
+    c->wide[id] = result;
     return;
   }
   vt_value *narrow =
@@ -101,18 +142,30 @@ static void visit_op(chains *c, vt_op *op) {
   vt_rewrite_value(&op->results[0], narrow);
 }
 
-static vt_status visit(vt_func *func, void *user) {
-  bool *changed = user, any = false;
+static void visit_op(chains *c, vt_op *op) {
+  if (is_link(op)) {
+    visit_link(c, op);
+  } else if (is_move(op)) {
+    vt_value *from = c->wide[op->operands[0]->id];
+    if (from) c->wide[op->results[0].id] = remade(op, &from);
+  } else if (is_start(c, op) && c->on[op->results[0].id]) {
+    vt_rewrite_operands(op);
+    c->wide[op->results[0].id] = remade(op, op->operands);
+  }
+}
+
+static vt_status keep_wide(vt_func *func, bool sums, bool *changed) {
+  bool any = false;
   for (const vt_op *op = func->first; op && !any; op = op->next) any = is_link(op);
   if (!any) return VT_OK;
   vt_arena arena = {.brief = true};
-  chains c = {.count = vt_func_use_counts(func, &arena)};
+  chains c = {.sums = sums, .count = vt_func_use_counts(func, &arena)};
   c.reader = VT_NEW_ARRAY(&arena, vt_op *, func->value_count);
   c.wide = VT_NEW_ARRAY(&arena, vt_value *, func->value_count);
+  c.on = VT_NEW_ARRAY(&arena, bool, func->value_count);
   for (vt_op *op = func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->operand_count; i++) c.reader[op->operands[i]->id] = op;
-  any = false;
-  for (const vt_op *op = func->first; op && !any; op = op->next) any = goes_on(&c, op);
+  any = find_chains(&c, func, &arena);
   for (vt_op *op = func->first; op && any; op = op->next) {
     visit_op(&c, op);
     vt_rewrite_operands(op);
@@ -121,6 +174,14 @@ static vt_status visit(vt_func *func, void *user) {
   *changed = *changed || any;
   vt_arena_free(&arena);
   return VT_OK;
+}
+
+static vt_status visit(vt_func *func, void *user) {
+  return keep_wide(func, false, user);
+}
+
+static vt_status visit_with_sums(vt_func *func, void *user) {
+  return keep_wide(func, true, user);
 }
 
 // convert(f(convert(x))) of f32: f(x) of bf16.
@@ -138,7 +199,8 @@ static vt_value *narrow_function(const vt_op *op) {
 bool vt_wide_chains_keep(const vt_op *op) {
   if (op->result_count == 1 && op->code == VT_OP_MAP)
     return op->results[0].type.dtype == VT_BF16; // becomes operators
-  return narrow_function(op) || (is_link(op) && !(vt_op_info_get(op->code)->flags & VT_OPF_EXACT));
+  return narrow_function(op) || vt_is_narrow_product(op) ||
+         (is_link(op) && !(vt_op_info_get(op->code)->flags & VT_OPF_EXACT));
 }
 
 static vt_status visit_functions(vt_func *func, void *user) {
@@ -167,10 +229,10 @@ static vt_status visit_functions(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_wide_chains(vt_module *module, bool *out_changed) {
+vt_status vt_wide_chains(vt_module *module, bool sums, bool *out_changed) {
   bool narrowed;
   VT_TRY(vt_rewrite_and_drop(module, visit_functions, &narrowed));
-  VT_TRY(vt_rewrite_and_drop(module, visit, out_changed));
+  VT_TRY(vt_rewrite_and_drop(module, sums ? visit_with_sums : visit, out_changed));
   *out_changed |= narrowed;
   return VT_OK;
 }

@@ -7,6 +7,7 @@
 
 // Whether the result may go on as it was before rounding to bf16. For tests.
 bool vt_wide_chains_keep(const vt_op *op);
-vt_status vt_wide_chains(vt_module *module, bool *out_changed) VT_CHECKED;
+// `sums`: those of a product go on too.
+vt_status vt_wide_chains(vt_module *module, bool sums, bool *out_changed) VT_CHECKED;
 
 #endif

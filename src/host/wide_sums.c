@@ -26,7 +26,7 @@ static readers find_readers(vt_func *func, vt_arena *arena) {
   return r;
 }
 
-static bool is_narrow(const vt_op *op) {
+bool vt_is_narrow_product(const vt_op *op) {
   if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) return false;
   return op->results[0].type.dtype == VT_BF16 && op->operands[0]->type.dtype == VT_BF16 &&
          op->operands[1]->type.dtype == VT_BF16 && vt_op_is_matrix_product(op);
@@ -60,13 +60,13 @@ static void widen(const readers *r, vt_op *product) {
 
 static vt_status visit(vt_func *func, void *user) {
   bool *changed = user, any = false;
-  for (const vt_op *op = func->first; op && !any; op = op->next) any = is_narrow(op);
+  for (const vt_op *op = func->first; op && !any; op = op->next) any = vt_is_narrow_product(op);
   if (!any) return VT_OK;
   vt_arena arena = {.brief = true};
   readers r = find_readers(func, &arena);
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
-    if (is_narrow(op)) widen(&r, op);
+    if (vt_is_narrow_product(op)) widen(&r, op);
   }
   vt_rewrite_returns(func);
   *changed = true;

@@ -5,6 +5,8 @@
 
 #include "ir/module.h"
 
+// A dot or convolution of bf16 with a result of bf16.
+bool vt_is_narrow_product(const vt_op *op);
 vt_status vt_wide_sums(vt_module *module, bool *out_changed) VT_CHECKED;
 
 #endif
