@@ -10,8 +10,8 @@
 // always read whole vectors (memory behind the end is readable); stores are masked only where rows
 // end inside a vector.
 // A value of an earlier stage is computed again in a later pass unless that costs more than memory:
-// then the pass that had it keeps it in a row buffer on the stack. What is the same in all rows, but
-// for plain loads, is in such a buffer before the first row.
+// then the pass that had it keeps it in a row buffer on the stack. What is the same in all rows and
+// takes more than a load is in such a buffer before the first row.
 #include <string.h>
 
 #include "base/check.h"
