@@ -330,8 +330,9 @@ static void a_chain_is_one_kernel(void **unused) {
   "%r = stablehlo.divide %e, %sb : tensor<4096x2048xf32>\n"                                        \
   "return %r : tensor<4096x2048xf32> } }\n"
 
-// The maximum; exponentials and their sum; the quotient. Between them all stays in VMEM of a v5e,
-// which reads and writes 32 MiB once; a v3's VMEM is too small for that.
+// The maximum; the sum of exponentials; these again and the quotient. Between them all stays in
+// VMEM of a v5e, which reads and writes 32 MiB once; a v3's VMEM is too small for that, and each
+// kernel reads what there is.
 static void a_softmax_is_three_kernels(void **unused) {
   (void)unused;
   vt_slice v5e = slice_of("v5litepod-1"), v3 = slice_of("v3-8");
@@ -341,7 +342,7 @@ static void a_softmax_is_three_kernels(void **unused) {
   assert_true(t.hbm_bytes > 1.9 * array && t.hbm_bytes < 2.1 * array);
   t = time_on(&v3, 1, SOFTMAX);
   assert_int_equal(t.count, 3);
-  assert_true(t.hbm_bytes > 4.9 * array && t.hbm_bytes < 5.2 * array);
+  assert_true(t.hbm_bytes > 3.9 * array && t.hbm_bytes < 4.2 * array);
 }
 
 #define SUMS                                                                                       \

@@ -574,13 +574,15 @@ static bool converts_array(fusing *f, const vt_op *op) {
   return !from->op || !is_elementwise(from->op);
 }
 
-// An exponential is one pass through the transcendental unit: it is made again where what it is
-// made from is an array anyway, and a smaller one.
-static bool is_better_again(fusing *f, const vt_op *op) {
+// An exponential is one pass through the transcendental unit: it is made again for each of its
+// kernels where what it is made from is an array anyway, and they read less of that than they would
+// write and read of the exponentials. So compiled programs have it, as of attention (HLO of v6e).
+static bool is_better_again(fusing *f, const vt_op *op, int32_t kernels) {
   if (op->code != VT_OP_EXPONENTIAL) return false;
   f->searches++;
   double bytes = bytes_of(f, &op->results[0]);
-  return bytes > small_bytes && made_from(f, op, bytes, 0) < bytes;
+  if (bytes <= small_bytes) return false;
+  return made_from(f, op, 2 * bytes, 0) * (kernels - 1) < bytes * kernels;
 }
 
 // A product of rows in groups picks its rows itself.
@@ -603,7 +605,7 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   bool once = r->count > 1 && is_elementwise(op) && all && !converts_array(f, op);
   if (once && feeds) all = false;
   if (all && r->count > 1)
-    all = (!is_dear(op) || is_better_again(f, op)) && op->code != VT_OP_CONCATENATE &&
+    all = (!is_dear(op) || is_better_again(f, op, r->count)) && op->code != VT_OP_CONCATENATE &&
           op->code != VT_OP_PAD &&
           (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(f, &op->results[0]) <= 1);
   if (!all && !picks(f, op, r)) {
