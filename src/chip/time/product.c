@@ -70,22 +70,24 @@ static vt_product of_dot(const vt_op *op) {
 }
 
 // Positions are the rows, the window's channels the depth. Groups narrower than the array share a
-// tile, whose other parts are zeros.
+// tile, whose other parts are zeros: groups of features lie along the depth and the columns, groups
+// of the batch (a gradient of grouped weights) along the rows and the columns.
 static vt_product of_convolution(const vt_chip *chip, const vt_op *op) {
   vt_type kernel = op->operands[1]->type, out = op->results[0].type;
-  double groups = (double)(vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT) *
-                           vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT));
+  double of_features = (double)vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT);
+  double of_batch = (double)vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT);
+  double groups = fmax(of_features, of_batch);
   double features = (double)out.dims[vt_attr_i64(op, VT_ATTR_OUTPUT_FEATURE_DIMENSION)];
   double channels = (double)kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
   vt_product p = {.batch = 1, .columns = features};
   p.rows = (double)vt_type_elements(out) / fmax(features, 1);
   p.depth = vt_flops_of_product(op) / fmax(2 * p.rows * p.columns, 1);
   if (groups <= 1) return p;
-  double together =
-      fmin(groups, fmax(1, floor(chip->mxu_edge / fmax(channels, features / groups))));
+  double widest = of_batch > 1 ? features / groups : fmax(channels, features / groups);
+  double together = fmin(groups, fmax(1, floor(chip->mxu_edge / widest)));
   p.batch = blocks(groups, together);
   p.columns = features / groups * together;
-  p.depth *= together;
+  *(of_batch > 1 ? &p.rows : &p.depth) *= together;
   return p;
 }
 
