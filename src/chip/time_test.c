@@ -1,56 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // time_test.c - the time model: limits, steps and orders that any chip keeps to.
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/text.h"
-#include "chip/time/time.h"
-#include "import/import.h"
-
-static const char *const slices[] = {"v2-8",  "v3-8",  "v4-8",   "v5litepod-1",
-                                     "v5p-8", "v6e-1", "tpu7x-8"};
-enum { SLICES = sizeof slices / sizeof *slices };
+#include "chip/time_test.h"
 
 static uint64_t state = 1;
 static int64_t random_below(int64_t limit) {
   state = state * 6364136223846793005u + 1442695040888963407u;
   return (int64_t)((state >> 33) % (uint64_t)limit);
-}
-
-static vt_slice slice_of(const char *name) {
-  vt_slice slice;
-  vt_status st = vt_slice_from_name(name, &slice);
-  if (st) fail_msg("%s", vt_status_message(st));
-  return slice;
-}
-
-// Without its spans.
-static vt_timing time_on(const vt_slice *slice, int32_t devices, const char *text) {
-  vt_module *module;
-  vt_arena arena = {0};
-  vt_timing timing;
-  vt_status st = vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module);
-  if (st) fail_msg("%s\n%s", vt_status_message(st), text);
-  vt_chip_time(slice, devices, module, NULL, &arena, &timing);
-  assert_true(isfinite(timing.seconds) && timing.seconds > 0);
-  assert_true(timing.joules > 0 && timing.exposed >= 0);
-  double sum = timing.exposed;
-  for (uint32_t i = 0; i < timing.count; i++) {
-    assert_non_null(timing.spans[i].op);
-    assert_true(timing.spans[i].seconds >= 0 && timing.spans[i].start >= 0);
-    if (!timing.spans[i].depth) sum += timing.spans[i].seconds;
-  }
-  assert_true(sum >= 0.3 * timing.seconds); // the rest: results that are written at the end
-  timing.spans = NULL;
-  vt_module_destroy(module);
-  vt_arena_free(&arena);
-  return timing;
 }
 
 static const char *product(int64_t m, int64_t k, int64_t n, const char *type) {
@@ -78,11 +33,6 @@ static const char *chain(int64_t rows, int64_t columns, const char *type, const 
                    op, i, a);
   snprintf(text + at, sizeof text - (size_t)at, "return %%v%d : %s } }\n", ops, a);
   return text;
-}
-
-static double seconds_on(const char *slice_name, const char *text) {
-  vt_slice slice = slice_of(slice_name);
-  return time_on(&slice, 1, text).seconds;
 }
 
 static void more_work_is_never_faster(void **unused) {
@@ -420,6 +370,39 @@ static void a_batch_norm_reads_once(void **unused) {
   assert_true(t.hbm_bytes > 3.9 * array && t.hbm_bytes < 4.1 * array);
 }
 
+// A depthwise convolution of `channels`, and the gradient of its weights.
+static const char *depthwise(int64_t channels, bool gradient) {
+  static char text[2048];
+  char x[64], w[64];
+  snprintf(x, sizeof x, "tensor<32x28x28x%lldxbf16>", (long long)channels);
+  snprintf(w, sizeof w, "tensor<3x3x1x%lldxbf16>", (long long)channels);
+  const char *by = gradient ? x : w, *to = gradient ? w : x;
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%a: %s, %%b: %s) -> %s {\n"
+           "%%c = stablehlo.convolution(%%a, %%b) dim_numbers = %s, window = {stride = [1, 1], "
+           "pad = [[1, 1], [1, 1]]} {batch_group_count = %lld : i64, feature_group_count = %lld : "
+           "i64} : (%s, %s) -> %s\nreturn %%c : %s } }\n",
+           x, by, to,
+           gradient ? "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]"
+                    : "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]",
+           (long long)(gradient ? channels : 1), (long long)(gradient ? 1 : channels), x, by, to,
+           to);
+  return text;
+}
+
+// Both have as many groups of as many products.
+static void gradients_of_groups_take_as_long(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    vt_slice slice = slice_of(slices[i]);
+    for (int64_t channels = 64; channels <= 1024; channels *= 4) {
+      double forward = time_on(&slice, 1, depthwise(channels, false)).busy[VT_BOUND_MXU];
+      double back = time_on(&slice, 1, depthwise(channels, true)).busy[VT_BOUND_MXU];
+      assert_true(back < 1.3 * forward && back > 0.7 * forward);
+    }
+  }
+}
+
 #define LOOP_UNTIL(param, end)                                                                     \
   "module { func.func public @main(%x: tensor<512x512xbf16>" param ") "                            \
   "-> tensor<512x512xbf16> {\n"                                                                    \
@@ -605,71 +588,6 @@ static void a_twisted_torus_exchanges_faster(void **unused) {
   assert_true(time_on(&twisted, 128, sum).seconds == other);
 }
 
-static const char *table(const char *type, int64_t rows, bool scatter) {
-  static char text[2048];
-  char all[64], some[64], at[64];
-  snprintf(all, sizeof all, "tensor<100000x512x%s>", type);
-  snprintf(some, sizeof some, "tensor<%lldx512x%s>", (long long)rows, type);
-  snprintf(at, sizeof at, "tensor<%lldx1xi32>", (long long)rows);
-  if (scatter)
-    snprintf(text, sizeof text,
-             "module { func.func public @main(%%t: %s, %%i: %s, %%u: %s) -> %s {\n"
-             "%%r = \"stablehlo.scatter\"(%%t, %%i, %%u) <{scatter_dimension_numbers = "
-             "#stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
-             "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({\n"
-             "^bb0(%%x: tensor<%s>, %%y: tensor<%s>):\n%%s = stablehlo.add %%x, %%y : tensor<%s>\n"
-             "stablehlo.return %%s : tensor<%s> }) : (%s, %s, %s) -> %s\nreturn %%r : %s } }\n",
-             all, at, some, all, type, type, type, type, all, at, some, all, all);
-  else
-    snprintf(text, sizeof text,
-             "module { func.func public @main(%%t: %s, %%i: %s) -> %s {\n"
-             "%%r = \"stablehlo.gather\"(%%t, %%i) <{dimension_numbers = #stablehlo.gather<"
-             "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
-             "index_vector_dim = 1>, slice_sizes = array<i64: 1, 512>}> : (%s, %s) -> %s\n"
-             "return %%r : %s } }\n",
-             all, at, some, all, at, some, some);
-  return text;
-}
-
-static void rows_by_index_cost_their_words(void **unused) {
-  (void)unused;
-  for (int i = 0; i < SLICES; i++) {
-    double last = 0;
-    for (int64_t rows = 8; rows < 60000; rows = rows * 3 + 1) {
-      double gather = seconds_on(slices[i], table("f32", rows, false));
-      assert_true(gather >= last && seconds_on(slices[i], table("f32", rows, true)) > gather);
-      last = gather;
-    }
-    vt_slice roomy = slice_of(slices[i]);
-    vt_chip large = *roomy.chip;
-    large.vmem_bytes_per_core = 1 << 28;
-    roomy.chip = &large;
-    last = 0;
-    for (int64_t rows = 8; rows < 400000; rows = rows * 5 / 4 + 1) {
-      double gather = time_on(&roomy, 1, table("f32", rows, false)).seconds;
-      assert_true(gather >= last);
-      last = gather;
-    }
-    // Two rows of bf16 share their words: one of them costs what a row of f32 does, or more when it
-    // is written again.
-    vt_slice slice = slice_of(slices[i]);
-    double narrow = time_on(&slice, 1, table("bf16", 20000, false)).hbm_bytes;
-    double wide = time_on(&slice, 1, table("f32", 20000, false)).hbm_bytes;
-    assert_true(narrow > 0.7 * wide && narrow < wide);
-  }
-}
-
-// A table that fits into VMEM is copied there where that is less: its rows move faster.
-static void rows_of_small_tables_are_near(void **unused) {
-  (void)unused;
-  vt_slice slice = slice_of("tpu7x-8");
-  vt_chip large = *slice.chip;
-  double far = time_on(&slice, 1, table("bf16", 200000, false)).busy[VT_BOUND_VPU];
-  large.vmem_bytes_per_core = 1 << 28;
-  slice.chip = &large;
-  assert_true(time_on(&slice, 1, table("bf16", 200000, false)).busy[VT_BOUND_VPU] < far / 2);
-}
-
 static const char *sort(int64_t rows, int64_t columns, int dim) {
   static char text[1024];
   char a[64];
@@ -746,21 +664,8 @@ static void few_of_many_need_no_sort(void **unused) {
   }
 }
 
-static int32_t cores_of(const char *slice_name, const char *text) {
-  vt_module *module;
-  vt_arena arena = {0};
-  vt_timing timing;
-  vt_slice slice = slice_of(slice_name);
-  assert_null(vt_import((vt_bytes){(const uint8_t *)text, strlen(text)}, &module));
-  vt_chip_time(&slice, 1, module, NULL, &arena, &timing);
-  int32_t cores = timing.spans[0].cores;
-  vt_module_destroy(module);
-  vt_arena_free(&arena);
-  return cores;
-}
-
-// A device of v4 and v5p has two cores. They share what falls into parts; one sort, one register
-// and updates by index stay on one of them, with half of the memory's rate.
+// A device of v4 and v5p has two cores. They share what falls into parts; one sort and one
+// register stay on one of them, with half of the memory's rate.
 static void cores_share_what_falls_apart(void **unused) {
   (void)unused;
   for (int i = 0; i < SLICES; i++) {
@@ -770,7 +675,6 @@ static void cores_share_what_falls_apart(void **unused) {
     assert_int_equal(cores_of(slices[i], sort(512, 512, 1)), both);
     assert_int_equal(cores_of(slices[i], chain(8, 128, "f32", "tanh", 1)), 1);
     assert_int_equal(cores_of(slices[i], sort(1, 65536, 1)), 1);
-    assert_int_equal(cores_of(slices[i], table("f32", 4096, true)), 1);
   }
   double one = seconds_on("v5p-8", sort(8, 1 << 20, 1));
   double two = seconds_on("v5p-8", sort(16, 1 << 20, 1));
@@ -911,6 +815,7 @@ int main(void) {
       cmocka_unit_test(a_chain_is_one_kernel),
       cmocka_unit_test(a_softmax_is_three_kernels),
       cmocka_unit_test(a_batch_norm_reads_once),
+      cmocka_unit_test(gradients_of_groups_take_as_long),
       cmocka_unit_test(trips_add_up),
       cmocka_unit_test(a_loop_to_an_argument_counts_once),
       cmocka_unit_test(what_a_loop_only_carries_past_is_not_made),
@@ -918,8 +823,6 @@ int main(void) {
       cmocka_unit_test(slower_links_take_longer),
       cmocka_unit_test(collectives_hide),
       cmocka_unit_test(a_twisted_torus_exchanges_faster),
-      cmocka_unit_test(rows_by_index_cost_their_words),
-      cmocka_unit_test(rows_of_small_tables_are_near),
       cmocka_unit_test(lanes_are_dearer_than_rows),
       cmocka_unit_test(cores_share_what_falls_apart),
       cmocka_unit_test(one_row_is_no_dearer_than_two),

@@ -456,9 +456,18 @@ static bool widens(const fusing *f, const vt_op *op) {
   return op->code == VT_OP_CONVERT && bytes_of(f, &op->results[0]) > bytes_of(f, source(f, op, 0));
 }
 
+// Whether the group changes the operator's result in place: that is an array before.
+static bool updates(const fusing *f, int32_t g, const vt_op *op) {
+  const vt_op *hero = f->groups.data[g].hero;
+  uint32_t count = f->groups.data[g].kind == VT_KERNEL_UPDATE ? vt_updated_by(hero) : 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (source(f, hero, i) == &op->results[0]) return true;
+  return false;
+}
+
 // out_feeds: whether it then feeds a product.
 static bool can_make(fusing *f, int32_t g, const vt_op *op, bool *out_feeds) {
-  if (!takes_producers(&f->groups.data[g]) || spreads(f, op)) return false;
+  if (!takes_producers(&f->groups.data[g]) || updates(f, g, op) || spreads(f, op)) return false;
   if (op->code == VT_OP_CONCATENATE && f->groups.data[g].kind != VT_KERNEL_LOOP) return false;
   *out_feeds = feeds_hero(f, g, op);
   return !*out_feeds || (!is_dear(op) && (widens(f, op) || !follows_product(f, op)));
@@ -733,9 +742,18 @@ static double indexed_bytes(const fusing *f, const vt_value *rows) {
   return bytes_of(f, rows) * (bits > 0 && bits < 32 ? 32.0 / bits : 1);
 }
 
+// What an update writes of an array: the part that it changes, or a copy of all.
+static double changed_bytes(const fusing *f, const vt_op *op, uint32_t array) {
+  if (vt_update_copies(source(f, op, array))) return bytes_of(f, &op->results[array]);
+  if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(f, op->operands[1]);
+  return indexed_bytes(f, op->operands[array + vt_updated_by(op) + 1]);
+}
+
 // What an operator reads of its operand, and what an update writes of its result.
 static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
   vt_ragged ragged;
+  if (operand < vt_updated_by(op))
+    return vt_update_reads(op, source(f, op, operand)) ? changed_bytes(f, op, operand) : 0;
   switch (op->code) {
   case VT_OP_DOT_GENERAL:
     if (operand == 1 && vt_ragged_of(op, &ragged) && !ragged.each)
@@ -746,13 +764,6 @@ static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
     return operand ? bytes_of(f, op->operands[operand]) : bytes_of(f, &op->results[0]);
   case VT_OP_GATHER:
     return operand ? bytes_of(f, op->operands[operand]) : indexed_bytes(f, &op->results[0]);
-  case VT_OP_DYNAMIC_UPDATE_SLICE:
-    return operand ? bytes_of(f, op->operands[operand]) : 0;
-  case VT_OP_SCATTER: {
-    uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
-    return operand < arrays ? indexed_bytes(f, op->operands[operand + arrays + 1])
-                            : bytes_of(f, op->operands[operand]);
-  }
   default:
     return bytes_of(f, op->operands[operand]);
   }
@@ -781,12 +792,7 @@ static double write_bytes(const fusing *f, const vt_op *op, uint32_t result) {
   if (kept > 0)
     return bytes_of(f, &op->results[result]) * kept /
            (double)op->results[result].type.dims[vt_attr_i64(op, VT_ATTR_DIMENSION)];
-  if (op->code == VT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(f, op->operands[1]);
-  if (op->code == VT_OP_SCATTER) {
-    uint32_t arrays = (vt_op_own_operands(op) - 1) / 2;
-    return indexed_bytes(f, op->operands[result + arrays + 1]);
-  }
-  return bytes_of(f, &op->results[result]);
+  return vt_updated_by(op) ? changed_bytes(f, op, result) : bytes_of(f, &op->results[result]);
 }
 
 // Whether the kernel is the only one that reads what it made.

@@ -106,6 +106,13 @@ const vt_value *vt_kernel_source(const vt_value *value);
 // Bytes that a value takes in memory.
 double vt_kernel_bytes(const vt_device_model *model, vt_type type);
 
+// How many arrays an operator changes a part of: its first operands. (update.c)
+uint32_t vt_updated_by(const vt_op *op);
+// Whether it changes a copy, as `array` stays as it is.
+bool vt_update_copies(const vt_value *array);
+// Whether it reads what it changes.
+bool vt_update_reads(const vt_op *op, const vt_value *array);
+
 // Fills in the work of one kernel of the scope's function. (work.c)
 void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel);
 

@@ -406,6 +406,9 @@ void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kern
   kernel->cores = fmin(model->cores, fmax(1, floor(parts_of(model, kernel))));
   if (kernel->kind != VT_KERNEL_PRODUCT) {
     count_vector_work(model, kernel);
+    if (kernel->kind == VT_KERNEL_UPDATE &&
+        vt_update_copies(vt_kernel_source(kernel->hero->operands[0])))
+      kernel->cores = model->cores; // which all of them make
     return;
   }
   vt_product p = vt_product_of(model->chip, kernel->hero);
