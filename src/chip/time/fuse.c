@@ -728,7 +728,7 @@ static void add_stream(fusing *f, vt_streams *list, const vt_value *value, doubl
   if (bytes > whole) bytes = whole;
   for (size_t i = 0; i < list->size; i++)
     if (list->data[i].value == value) {
-      if (bytes > list->data[i].bytes) list->data[i].bytes = bytes;
+      list->data[i].bytes = fmin(list->data[i].bytes + bytes, whole);
       return;
     }
   vt_stream stream = {value, bytes, whole};
@@ -761,7 +761,7 @@ static double read_bytes(const fusing *f, const vt_op *op, uint32_t operand) {
     return bytes_of(f, op->operands[operand]);
   case VT_OP_SLICE:
   case VT_OP_DYNAMIC_SLICE:
-    return operand ? bytes_of(f, op->operands[operand]) : bytes_of(f, &op->results[0]);
+    return bytes_of(f, op->operands[operand]) * (operand ? 1 : vt_slice_share(f->model->chip, op));
   case VT_OP_GATHER:
     return operand ? bytes_of(f, op->operands[operand]) : indexed_bytes(f, &op->results[0]);
   default:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// update_test.c - the time of rows that indices name, and of updates of a part of an array.
+// touched_test.c - the time of operators that read or change a part of an array: slices, updates,
+// rows by their indices.
 #include "chip/time_test.h"
 
 static const char *table(const char *type, int64_t rows, bool scatter) {
@@ -108,8 +109,46 @@ static void an_update_by_index_runs_on_one_core(void **unused) {
     assert_int_equal(cores_of(slices[i], table("f32", 4096, true)), 1);
 }
 
+// The sum of two slices of an array.
+static const char *two_slices(const char *first, const char *second, const char *of) {
+  static char text[1024];
+  snprintf(text, sizeof text,
+           "module { func.func public @main(%%x: tensor<4096x4096xf32>) -> %s {\n"
+           "%%a = stablehlo.slice %%x %s : (tensor<4096x4096xf32>) -> %s\n"
+           "%%b = stablehlo.slice %%x %s : (tensor<4096x4096xf32>) -> %s\n"
+           "%%c = stablehlo.add %%a, %%b : %s\nreturn %%c : %s } }\n",
+           of, first, of, second, of, of, of);
+  return text;
+}
+
+// A kernel reads of an array what its slices have together, but no more than all of it, and whole
+// rows of 128 lanes.
+static void slices_add_up(void **unused) {
+  (void)unused;
+  const double array = 4.0 * 4096 * 4096;
+  static const struct {
+    const char *first, *second, *of;
+    double moved; // in arrays
+  } cases[] = {
+      {"[0:4096, 0:2048]", "[0:4096, 2048:4096]", "tensor<4096x2048xf32>", 1.5},
+      {"[0:2048, 0:4096]", "[2048:4096, 0:4096]", "tensor<2048x4096xf32>", 1.5},
+      {"[0:4096, 0:4096:2]", "[0:4096, 1:4096:2]", "tensor<4096x2048xf32>", 1.5},
+      {"[0:1024, 0:4096]", "[1024:2048, 0:4096]", "tensor<1024x4096xf32>", 0.75},
+      {"[0:4095, 0:4096]", "[1:4096, 0:4096]", "tensor<4095x4096xf32>", 2},
+      {"[0:4096, 5:6]", "[0:4096, 4000:4001]", "tensor<4096x1xf32>", 2 / 32.0},
+  };
+  for (int i = 0; i < SLICES; i++)
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+      vt_slice slice = slice_of(slices[i]);
+      const char *text = two_slices(cases[k].first, cases[k].second, cases[k].of);
+      double moved = time_on(&slice, 1, text).hbm_bytes / array;
+      assert_true(fabs(moved - cases[k].moved) < 0.01);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(slices_add_up),
       cmocka_unit_test(rows_by_index_cost_their_words),
       cmocka_unit_test(rows_of_small_tables_are_near),
       cmocka_unit_test(an_update_copies_what_it_may_not_change),
