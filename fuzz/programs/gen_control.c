@@ -72,6 +72,7 @@ static vt_value *gen_changed(gen *g, vt_value *array) {
 // while (i < n) { carried... = body; i++ }
 bool gen_while(gen *g, const gen_row *row) {
   if (too_deep(g)) return false;
+  if (!g->mesh && gen_chance(g, 25)) return gen_scan(g, row);
   uint32_t carried = (uint32_t)gen_between(g, 1, MOST_CARRIED);
   vt_value *operands[1 + MOST_CARRIED + 3];
   vt_type types[1 + MOST_CARRIED];

@@ -12,5 +12,7 @@
 #undef GEN
 #undef MESH
 #undef LEFT_OUT
+// A loop over the elements of stacks; gen_while makes some so.
+bool gen_scan(gen *g, const gen_row *row);
 
 #endif

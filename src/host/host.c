@@ -15,6 +15,7 @@
 #include "host/cpu.h"
 #include "host/image_layout.h"
 #include "host/kernel_move.h"
+#include "host/loop_products.h"
 #include "host/plan.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
@@ -135,11 +136,20 @@ static bool is_skipped(const char *pass) {
   return vt_pass_listed(skip, skip ? strlen(skip) : 0, pass);
 }
 
-// Where products run in strips.
+// Products out of loops; where they run in strips, what is left in parts. What a loop then keeps,
+// and slices of its weights, move before it.
 static vt_status cut_products(vt_program *program) {
-  bool changed;
-  if (!vt_host_has_amx() || is_skipped("sliced_products")) return VT_OK;
-  return vt_sliced_products(program->module, &changed);
+  bool spread = false, cut = false, changed;
+  if (!is_skipped("loop_products")) VT_TRY(vt_loop_products(program->module, &spread));
+  if (vt_host_has_amx() && !is_skipped("sliced_products"))
+    VT_TRY(vt_sliced_products(program->module, &cut));
+  if (!spread && !cut) return VT_OK;
+  vt_pass_options options = {0};
+  vt_arena scratch = {.brief = true};
+  vt_status st = vt_opt_hoist(program->module, &options, &scratch, &changed);
+  if (!st) st = vt_opt_dce(program->module, &options, &scratch, &changed);
+  vt_arena_free(&scratch);
+  return st;
 }
 
 static vt_status keep_wide(vt_program *program) {

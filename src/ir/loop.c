@@ -130,6 +130,25 @@ bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_
          step_of(&in_body, body, i, out_step);
 }
 
+bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first,
+                   int64_t *out_step) {
+  const vt_func *body = loop->regions[1];
+  vt_assert(value->func == body);
+  const vt_op *op = value->op;
+  *out_step = 0;
+  if (known_integer(&(vt_scope){NULL, loop, body}, value, out_first)) return true;
+  if (!op) return vt_loop_counts(NULL, loop, (uint32_t)value->index, out_first, out_step);
+  int64_t first[2], step[2], sign = op->code == VT_OP_SUBTRACT ? -1 : 1;
+  if ((op->code != VT_OP_ADD && op->code != VT_OP_SUBTRACT) || op->results[0].type.rank)
+    return false;
+  for (int side = 0; side < 2; side++)
+    if (!vt_loop_steps(loop, op->operands[side], &first[side], &step[side])) return false;
+  *out_first = first[0] + sign * first[1];
+  *out_step = step[0] + sign * step[1];
+  return *out_first <= largest && *out_first >= -largest && *out_step <= largest &&
+         *out_step >= -largest;
+}
+
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {
   vt_assert(loop->code == VT_OP_WHILE && loop->region_count == 2);
   const vt_func *cond = loop->regions[0], *body = loop->regions[1];

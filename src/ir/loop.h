@@ -30,4 +30,8 @@ bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips)
 bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_t *out_first,
                     int64_t *out_step);
 
+// Whether the integer of the body is a counter, a constant, or a sum or difference of such: first +
+// step * t on trip t, in the arithmetic of its type.
+bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first, int64_t *out_step);
+
 #endif

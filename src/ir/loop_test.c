@@ -105,8 +105,38 @@ static void limits_from_outside(void **state) {
   vt_module_destroy(module);
 }
 
+// first + step * t of a sum or difference of the counter 5 + 2 t, a constant, and others.
+static void integers_of_a_trip(void **state) {
+  (void)state;
+  vt_module *module = vt_module_create();
+  vt_func *main = vt_func_create(module, "main");
+  row r = {VT_S32, 5, 2, VT_CMP_LT, 60, 28, false};
+  vt_op *loop = make_loop(main, &r);
+  vt_func *body = loop->regions[1];
+  vt_value *i = body->params[0], *limit = body->params[1], *three = constant(body, VT_S32, 3);
+  vt_value *back =
+      vt_build(body, NULL, VT_OP_SUBTRACT, &vt_loc_unknown, i->type, 2, (vt_value *[]){limit, i});
+  vt_value *shifted =
+      vt_build(body, NULL, VT_OP_ADD, &vt_loc_unknown, i->type, 2, (vt_value *[]){back, three});
+  vt_value *squared =
+      vt_build(body, NULL, VT_OP_MULTIPLY, &vt_loc_unknown, i->type, 2, (vt_value *[]){i, i});
+  const struct {
+    vt_value *value;
+    int64_t first, step;
+  } rows[] = {{i, 5, 2}, {three, 3, 0}, {limit, 60, 0}, {back, 55, -2}, {shifted, 58, -2}};
+  int64_t first, step;
+  for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+    assert_true(vt_loop_steps(loop, rows[k].value, &first, &step));
+    assert_int_equal(first, rows[k].first);
+    assert_int_equal(step, rows[k].step);
+  }
+  assert_false(vt_loop_steps(loop, squared, &first, &step));
+  vt_module_destroy(module);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(counted_loops),
-                                     cmocka_unit_test(limits_from_outside)};
+                                     cmocka_unit_test(limits_from_outside),
+                                     cmocka_unit_test(integers_of_a_trip)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,73 @@ def test_lstm_cell():
     both(lambda h, c, xs: lax.scan(step, (h, c), xs), numbers(8), numbers(8), numbers(STEPS, 5), rtol=1e-4, atol=1e-4)
 
 
+def recurrent(w, u, h, xs, reverse=False):
+    """A layer whose products with its inputs and for the gradients of its weights need no loop (src/host/loop_products.h)."""
+
+    def step(h, x):
+        r, n = jnp.split(jnp.dot(x, w, precision="highest") + jnp.dot(h, u, precision="highest"), 2, -1)
+        h = jnp.tanh(n + jax.nn.sigmoid(r) * h)
+        return h, h
+
+    return lax.scan(step, h, xs, reverse=reverse)[1]
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("trips", [1, 2, 9])
+@pytest.mark.parametrize("rows", [1, 8, 300])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrent_layer(trips, rows, reverse):
+    def loss(w, u, h, xs):
+        return (recurrent(w, u, h, xs, reverse) ** 2).sum()
+
+    arguments = numbers(24, 64) * 0.2, numbers(32, 64, seed=1) * 0.2, numbers(rows, 32, seed=2), numbers(trips, rows, 24, seed=3)
+    both(jax.value_and_grad(loss, range(4)), *arguments, rtol=1e-3, atol=1e-3)
+
+
+def test_layers_of_recurrent_layers():
+    """A scan over layers with a scan over time in it."""
+
+    def loss(ws, us, xs):
+        layer = lambda xs, weights: (recurrent(*weights, jnp.zeros((8, 32)), xs), None)
+        return lax.scan(layer, xs, (ws, us))[0].sum()
+
+    arguments = numbers(3, 32, 64) * 0.2, numbers(3, 32, 64, seed=1) * 0.2, numbers(5, 8, 32, seed=3)
+    both(jax.value_and_grad(loss, (0, 1, 2)), *arguments, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_step_that_is_not_a_number(value):
+    xs = numbers(6, 8, 24, seed=3)
+    xs[4, 2, 5] = value
+
+    def run(w, u, h, xs):
+        hs, pull = jax.vjp(lambda w, u: recurrent(w, u, h, xs), w, u)
+        return hs, pull(jnp.ones_like(hs))
+
+    arguments = numbers(24, 64) * 0.2, numbers(32, 64, seed=1) * 0.2, numbers(8, 32, seed=2), xs
+    both(run, *arguments, rtol=1e-3, atol=1e-3)
+
+
+def test_donated_sum():
+    """The sum starts as an argument that is given away."""
+
+    def run(total, u, h, xs):
+        def step(carry, x):
+            total, h = carry
+            h = jnp.tanh(jnp.dot(h, u, precision="highest") + x)
+            return (total + jnp.dot(x.T, h, precision="highest"), h), h
+
+        (total, h), hs = lax.scan(step, (total, h), xs)
+        return total, h, hs[2]
+
+    arguments = numbers(32, 32), numbers(32, 32, seed=1) * 0.2, numbers(8, 32, seed=2), numbers(6, 8, 32, seed=3)
+    wanted = jax.jit(run)(*(jax.device_put(x, jax.devices("cpu")[0]) for x in arguments))
+    step = jax.jit(run, donate_argnums=0)
+    for _ in range(2):
+        got = step(*(jax.device_put(x, jax.devices("tpu")[0]) for x in arguments))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), got, wanted)
+
+
 def test_reads_what_grew():
     def step(i, table):  # Fibonacci modulo a prime, from the table itself
         value = (table[i - 1] + table[i - 2]) % 9973
