@@ -16,6 +16,7 @@
 
 #include "host/amx_tiles.h"
 #include "host/cpu.h"
+#include "host/waiting.h"
 
 enum {
   STRIP = 128,     // rows of a task
@@ -572,10 +573,18 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
   r->second_finish(r->user, next.sums, item * s->m + first, rows, 0, s->n, NULL);
 }
 
+// Sums are the same for any number of threads.
+static int32_t team_of(const vt_strip_run *r) {
+  enum { PRODUCTS_PER_NS = 400 }; // of one thread, measured
+  const vt_strip *p = r->strip, *s = r->second;
+  int64_t products = p->items * p->m * (p->n * p->k + (s ? s->n * s->k : 0));
+  return vt_waiting_team(products / PRODUCTS_PER_NS, p->threads);
+}
+
 // Each item with a right side of its own is a task.
 static void run_items(const vt_strip_run *r) {
   const vt_strip *p = r->strip, *s = r->second;
-#pragma omp parallel num_threads(p->threads)
+#pragma omp parallel num_threads(team_of(r))
   {
     room own = room_of(r, r->scratch, omp_get_thread_num());
     take_tiles(p);
@@ -599,7 +608,7 @@ static void run_blocks(const vt_strip_run *r) {
   int64_t down = p->items * strips, tasks = down * tiles_of(p->n, p->block_n);
   int64_t pieces = p->shared ? p->items * p->lines : 0;
   char *images = r->scratch;
-#pragma omp parallel num_threads(p->threads)
+#pragma omp parallel num_threads(team_of(r))
   {
     room own =
         room_of(r, images + (p->shared ? p->items * image_bytes(p) : 0), omp_get_thread_num());

@@ -8,10 +8,14 @@
 #include <stdint.h>
 
 // Says that GNU OpenMP has been told to spin, and that the two below decide when it does not. Until
-// it is called they do nothing.
+// it is called they do nothing, and teams have all threads.
 void vt_waiting_manage(void);
 void vt_waiting_begin(void); // before a run that uses the team
 void vt_waiting_end(void);   // after it
+
+// How many of the threads should share work that takes one of them so long: no more than gain by
+// it. For work whose results do not depend on it.
+int32_t vt_waiting_team(int64_t nanoseconds, int32_t threads);
 
 // What has been seen since waiting was last decided on.
 typedef struct vt_waiting_window {
