@@ -33,6 +33,7 @@ enum {
 };
 // Of the right side and of sums, which stay in the second cache.
 static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20;
+static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
 
 static int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
@@ -103,6 +104,10 @@ static bool own_rhs(const vt_strip *p) {
 static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
   int64_t strip = p->k > LONG ? STRIP / 2 : STRIP;
+  // Each task copies lines above and below its own: as few tasks as keep all threads busy.
+  if (p->windowed)
+    strip =
+        most(strip, least(LINES_BYTES / (p->n * 4), p->items * rows * each / (TASKS * p->threads)));
   // The right side is read once for each strip.
   if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > BLOCK_BYTES)
     strip = most(STRIP / 2, least(2 * STRIP, SUMS_BYTES / (p->n * 4) / (2 * T) * (2 * T)));
@@ -379,6 +384,7 @@ typedef struct task {
   const char *rhs;    // laid out, column 0
   float *sums;        // row 0, the first column of the task
   int64_t rows;
+  bool fetches; // the right side is not in the second cache yet
 } task;
 
 static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
@@ -435,7 +441,8 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
     if (packs) pack_side(k, high, &lhs, own);
     if (!k->tile) fetch_rows(t, i + FETCHED);
     for (int64_t j = 0; j < end; j += 2)
-      multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs, i == 0 && j + 2 < end);
+      multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
+                    t->fetches && i == 0 && j + 2 < end);
   }
 }
 
@@ -449,7 +456,8 @@ AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns
       int high = i + 1 < tiles ? 2 : 1;
       side lhs = {.along = 2 * PAIRED};
       for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
-      multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs, i == 0 && j + 2 < end);
+      multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
+                    t->fetches && i == 0 && j + 2 < end);
     }
 }
 
@@ -491,6 +499,7 @@ AMX static void release_tiles(void) {
 // What a thread has: its part of the left side, sums, and where each item has its own, the right
 // side laid out; then the same of a second product.
 typedef struct room {
+  int64_t column; // of the last task, -1 before the first
   char *lhs;
   float *sums;
   char *laid, *middle;
@@ -501,7 +510,7 @@ typedef struct room {
 static room room_of(const vt_strip_run *r, char *shared, int thread) {
   const vt_strip *p = r->strip;
   int64_t each = own_bytes(p) + p->middle_bytes + p->second_bytes;
-  room own = {.lhs = shared + thread * each};
+  room own = {.column = -1, .lhs = shared + thread * each};
   own.sums = (float *)(void *)(own.lhs + p->lhs_bytes);
   own.laid = own.lhs + p->lhs_bytes + p->sums_bytes;
   if (!r->second) return own;
@@ -552,15 +561,17 @@ static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, i
 
 // Rows (lines) [first, first + rows) of an item, and a block of columns.
 static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
-                     int64_t column, int64_t columns, const room *own) {
+                     int64_t column, int64_t columns, room *own) {
   const vt_strip *p = r->strip;
   task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .sums = own->sums};
+  t.fetches = column != own->column || columns * p->k * 2 > 2 * BLOCK_BYTES;
   const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
   const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
   if (p->windowed)
     take_lines(p, from, first, rows, shared, own->lhs, &t);
   else
     take_rows(p, from, first, rows, own->lhs, &t);
+  own->column = column;
   multiply_task(&t, column, columns);
   finish_task(r, &t, item, first, rows, column, columns, own->middle);
   if (!r->second) return;
