@@ -241,7 +241,7 @@ static double bytes_of(const fusing *f, const vt_value *value) {
   double *bytes = &f->known[value->id].bytes;
   if (*bytes >= 0) return *bytes;
   bool padded = !f->known[value->id].returned && is_batch_of_matrices(f, value);
-  *bytes = padded ? (double)vt_chip_padded_bytes(f->model->chip, value->type, NULL)
+  *bytes = padded ? vt_matrices_bytes(f->model->chip, value->type)
                   : vt_kernel_bytes(f->model, value->type);
   return *bytes;
 }

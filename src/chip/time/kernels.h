@@ -106,7 +106,9 @@ const vt_value *vt_kernel_source(const vt_value *value);
 // Bytes that a value takes in memory.
 double vt_kernel_bytes(const vt_device_model *model, vt_type type);
 
-// The share of its array that a slice reads. (touched.c)
+// Bytes of matrices that lie one after the other; dimensions of size 1 take no room. (touched.c)
+double vt_matrices_bytes(const vt_chip *chip, vt_type type);
+// The share of its array that a slice reads.
 double vt_slice_share(const vt_chip *chip, const vt_op *slice);
 // How many arrays an operator changes a part of: its first operands.
 uint32_t vt_updated_by(const vt_op *op);

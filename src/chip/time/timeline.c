@@ -14,7 +14,7 @@
 
 static const double scalar_share = 0.1; // of a kernel's overhead, for work on one number
 static const double most_runs = 1e30;   // nested loops of absurd lengths count as that many
-enum { WINDOW = 64, SHORT_LIFE = 8, MOST_LIFE = 512 };
+enum { WINDOW = 64, SHORT_LIFE = 8, MOST_LIFE = 512, MOST_STEPS = 64 };
 
 typedef struct timeline {
   const vt_device_model *model;
@@ -183,20 +183,45 @@ typedef struct from_hbm {
 
 // What of a product's operands, and of what is fused with it, comes from HBM.
 typedef struct product_reads {
-  double side[2], rest;
+  double side[2], rest; // rest: what its result goes on with
 } product_reads;
+
+// Whether the kernel makes the value of this array, or it is the array.
+static bool is_made_of(const vt_kernel *kernel, const vt_value *value, const vt_value *array,
+                       int *steps) {
+  value = vt_kernel_source(value);
+  bool inside = false;
+  if (value == array) return true;
+  for (size_t i = 0; i < kernel->members.size && !inside; i++)
+    inside = kernel->members.data[i] == value->op;
+  for (uint32_t i = 0; inside && i < value->op->operand_count && --*steps > 0; i++)
+    if (is_made_of(kernel, value->op->operands[i], array, steps)) return true;
+  return false;
+}
+
+// Of which of a product's operands the array is, or makes, a part; 2: of neither.
+static int side_of(const vt_kernel *kernel, const vt_value *array) {
+  for (int side = 0; side < 2; side++) {
+    int steps = MOST_STEPS;
+    if (is_made_of(kernel, vt_ragged_operand(kernel->hero, (uint32_t)side), array, &steps))
+      return side;
+  }
+  return 2;
+}
 
 static product_reads product_reads_of(const run *r, const vt_kernel *kernel) {
   product_reads p = {0};
   for (size_t i = 0; i < kernel->reads.size; i++) {
     const vt_stream *s = &kernel->reads.data[i];
-    if (r->near[s->value->id]) continue;
-    if (vt_kernel_source(vt_ragged_operand(kernel->hero, 0)) == s->value)
-      p.side[0] += s->bytes;
-    else if (vt_kernel_source(vt_ragged_operand(kernel->hero, 1)) == s->value)
-      p.side[1] += s->bytes;
-    else
-      p.rest += s->bytes; // what its operands, or its results, are made with
+    int side = r->near[s->value->id] ? 2 : side_of(kernel, s->value);
+    *(side < 2 ? &p.side[side] : &p.rest) += r->near[s->value->id] ? 0 : s->bytes;
+  }
+  for (uint32_t side = 0; side < 2; side++) {
+    vt_type type = vt_ragged_operand(kernel->hero, side)->type;
+    double more = p.side[side] - vt_kernel_bytes(r->t->model, type);
+    if (more <= 0) continue;
+    p.side[side] -= more;
+    p.rest += more;
   }
   return p;
 }

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// touched.c - operators that read a part of an array, or change one: in place where the array is
-// theirs to change, in a copy where it is not.
+// touched.c - what operators touch of arrays that are not as small as can be, or not read whole:
+// those that read a part of an array, or change one, in place where the array is theirs to change,
+// in a copy where it is not.
 #include "chip/time/kernels.h"
 
 #include <math.h>
+
+double vt_matrices_bytes(const vt_chip *chip, vt_type type) {
+  int32_t order[VT_MAX_RANK], next = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int32_t d = type.rank; d-- > 0;)
+      if ((type.dims[d] == 1) == pass) order[next++] = d;
+  return (double)vt_chip_padded_bytes(chip, type, order);
+}
 
 // An array lies in rows of 128 lanes, which move whole, and in tiles of some of these, of which the
 // steps of a slice leave out nothing.
