@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // touched_test.c - the time of operators that read or change a part of an array: slices, updates,
 // rows by their indices.
+#include "chip/time/kernels.h"
 #include "chip/time_test.h"
 
 static const char *table(const char *type, int64_t rows, bool scatter) {
@@ -146,8 +147,19 @@ static void slices_add_up(void **unused) {
     }
 }
 
+static void dimensions_of_one_take_no_room(void **unused) {
+  (void)unused;
+  for (int i = 0; i < SLICES; i++) {
+    const vt_chip *chip = slice_of(slices[i]).chip;
+    vt_type plain = {VT_F32, 3, (const int64_t[]){8, 1000, 500}};
+    vt_type more = {VT_F32, 5, (const int64_t[]){8, 1000, 1, 500, 1}};
+    assert_true(vt_matrices_bytes(chip, more) == vt_matrices_bytes(chip, plain));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(dimensions_of_one_take_no_room),
       cmocka_unit_test(slices_add_up),
       cmocka_unit_test(rows_by_index_cost_their_words),
       cmocka_unit_test(rows_of_small_tables_are_near),

@@ -118,22 +118,6 @@ const vt_value *vt_kernel_source(const vt_value *value) {
   return value;
 }
 
-static void mark_used(const vt_func *func, bool *used) {
-  for (const vt_op *op = func->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      if (!op->operands[i]->op) used[op->operands[i]->index] = true;
-}
-
-// Which operands of a loop nothing in it reads; NULL for other operators.
-static const bool *unread_by(fusing *f, const vt_op *op) {
-  if (op->code != VT_OP_WHILE) return NULL;
-  bool *used = VT_NEW_ARRAY(&f->scratch, bool, op->operand_count + 1);
-  mark_used(op->regions[0], used);
-  mark_used(op->regions[1], used);
-  for (uint32_t i = 0; i < op->operand_count; i++) used[i] = !used[i] && vt_loop_keeps(op, i);
-  return used;
-}
-
 double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
   return (double)vt_known_bytes(model->sizes, model->chip, type);
 }
@@ -578,7 +562,7 @@ static double made_from(const fusing *f, const vt_op *op, double enough, int dep
 static bool converts_array(fusing *f, const vt_op *op) {
   f->searches++;
   double bytes = bytes_of(f, &op->results[0]);
-  if (op->code != VT_OP_CONVERT) return held_for(f, op) <= 0 && made_from(f, op, bytes, 0) < bytes;
+  if (op->code != VT_OP_CONVERT) return held_for(f, op) + made_from(f, op, bytes, 0) < bytes;
   const vt_value *from = source(f, op, 0);
   return !from->op || !is_elementwise(from->op);
 }
@@ -706,8 +690,14 @@ static void give_sums(fusing *f, int32_t at) {
   }
 }
 
-// A product of rows that are scaled by their own sums, as after a softmax, makes the sums itself:
-// the rows stay on the chip between the two.
+static bool has_exponential(const group *g) {
+  for (size_t i = 0; i < g->members.size; i++)
+    if (g->members.data[i]->code == VT_OP_EXPONENTIAL) return true;
+  return false;
+}
+
+// A product of rows that a softmax scaled makes their sums itself: the rows stay on the chip
+// between the two. What a norm needs comes before.
 static void take_in_sums(fusing *f, int32_t at) {
   const group *g = &f->groups.data[at];
   if (g->joined != NONE || g->kind != VT_KERNEL_REDUCE || !g->later.size || !is_reduction(g->hero))
@@ -716,7 +706,9 @@ static void take_in_sums(fusing *f, int32_t at) {
   for (size_t i = 1; i < g->later.size; i++)
     if (find(f, g->later.data[i]) != to) return;
   const group *product = &f->groups.data[to];
-  if (to == at || product->kind != VT_KERNEL_PRODUCT || !is_product(product->hero)) return;
+  if (to == at || product->kind != VT_KERNEL_PRODUCT ||
+      !(has_exponential(g) || has_exponential(product)))
+    return;
   const vt_value *left = product->hero->operands[0], *right = product->hero->operands[1];
   if (g->elements == elements(f, left) || g->elements == elements(f, right)) merge(f, at, to);
 }
@@ -946,7 +938,7 @@ static void prepare(fusing *f) {
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
     if (p->traits & HANDING) continue;
-    p->unread = unread_by(f, op);
+    p->unread = vt_loop_unread(op, &f->scratch);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       known *from = known_of(f, source(f, op, i));
       if (p->unread && p->unread[i]) continue;

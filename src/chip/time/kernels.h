@@ -116,6 +116,8 @@ uint32_t vt_updated_by(const vt_op *op);
 bool vt_update_copies(const vt_value *array);
 // Whether it reads what it changes.
 bool vt_update_reads(const vt_op *op, const vt_value *array);
+// Which operands of a loop nothing in it reads; NULL for other operators.
+const bool *vt_loop_unread(const vt_op *op, vt_arena *arena);
 
 // Fills in the work of one kernel of the scope's function. (work.c)
 void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel);

@@ -52,3 +52,18 @@ bool vt_update_copies(const vt_value *array) {
 bool vt_update_reads(const vt_op *op, const vt_value *array) {
   return op->code == VT_OP_SCATTER || vt_update_copies(array);
 }
+
+static void mark_used(const vt_func *func, bool *used) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (!op->operands[i]->op) used[op->operands[i]->index] = true;
+}
+
+const bool *vt_loop_unread(const vt_op *op, vt_arena *arena) {
+  if (op->code != VT_OP_WHILE) return NULL;
+  bool *used = VT_NEW_ARRAY(arena, bool, op->operand_count + 1);
+  mark_used(op->regions[0], used);
+  mark_used(op->regions[1], used);
+  for (uint32_t i = 0; i < op->operand_count; i++) used[i] = !used[i] && vt_loop_keeps(op, i);
+  return used;
+}
