@@ -853,7 +853,10 @@ static void count_conv(layout *l, const vt_op *op, const needs *n) {
     vt_type type = l->types[image->id];
     const order *now = t == OUT ? n->out[0] : n->in[t];
     int gain = lies_alike(type, now, c->wanted[t]) - lies_alike(type, NULL, c->wanted[t]);
-    l->clusters.data[c->cluster].saved += gain * vt_type_bytes(type);
+    // oneDNN's threads wait for each other in a gradient of weights, which on busy processors
+    // takes a hundred times as long; those of amx.c do not.
+    int worth = c->gradient && l->options->strips ? 2 : 1;
+    l->clusters.data[c->cluster].saved += worth * gain * vt_type_bytes(type);
   }
 }
 
