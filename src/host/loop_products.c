@@ -76,18 +76,6 @@ static bool is_product(const vt_op *op) {
   return depth * vt_type_elements(to) >= LEAST_WORK;
 }
 
-static bool is_zero(const vt_value *index) {
-  return index->op && index->op->code == VT_OP_CONSTANT && vt_is_splat_of(index, 0);
-}
-
-// Whether `part` at these indices is one element of the first dimension of `all`.
-static bool is_element(vt_type all, vt_type part, vt_value *const *indices) {
-  if (!all.rank || part.rank != all.rank || part.dims[0] != 1) return false;
-  for (int32_t d = 1; d < all.rank; d++)
-    if (part.dims[d] != all.dims[d] || !is_zero(indices[d])) return false;
-  return true;
-}
-
 static vt_value *without_reshapes(vt_value *value) {
   while (value->op && value->op->code == VT_OP_RESHAPE) value = value->op->operands[0];
   return value;
@@ -103,7 +91,7 @@ static vt_value *captured(const vt_op *loop, const vt_value *value) {
 static vt_op *element_read(const vt_op *loop, vt_value *value) {
   vt_op *op = without_reshapes(value)->op;
   if (!op || op->code != VT_OP_DYNAMIC_SLICE || !captured(loop, op->operands[0]) ||
-      !is_element(op->operands[0]->type, op->results[0].type, op->operands + 1))
+      !vt_is_element_of(op->operands[0]->type, op->results[0].type, op->operands + 1))
     return NULL;
   return op;
 }
@@ -151,18 +139,6 @@ static vt_value *product_of_all(vt_func *func, vt_op *before, const vt_op *like,
   return &op->results[0];
 }
 
-// Appends the value, of the loop's function, to its captures; its parameter in the body.
-static vt_value *add_capture(vt_op *loop, vt_value *value) {
-  vt_value **operands =
-      VT_NEW_ARRAY(&loop->func->module->arena, vt_value *, loop->operand_count + 1);
-  memcpy(operands, loop->operands, sizeof *operands * loop->operand_count);
-  operands[loop->operand_count++] = value;
-  loop->operands = operands;
-  loop->capture_count++;
-  vt_func_add_param(loop->regions[0], value->type);
-  return vt_func_add_param(loop->regions[1], value->type);
-}
-
 // dot(stack[i], w): whether it was done before the loop.
 static bool do_before(const spreading *s, vt_op *product) {
   if (!is_product(product) || rows_of(product->results[0].type) > MOST_ROWS) return false;
@@ -178,7 +154,8 @@ static bool do_before(const spreading *s, vt_op *product) {
     return false;
   vt_value *sides[2] = {reshaped(s->loop, func, all, stacked(func, lhs->type, count)), w};
   vt_value *products = product_of_all(func, s->loop, product, sides, false, count);
-  vt_value *operands[VT_MAX_RANK + 1] = {add_capture(s->loop, products), slice->operands[1]};
+  vt_value *operands[VT_MAX_RANK + 1] = {vt_loop_add_capture(s->loop, products),
+                                         slice->operands[1]};
   int64_t sizes[VT_MAX_RANK + 1] = {1};
   vt_value *zero = zeros(s->body, product, slice->operands[1]->type);
   for (int32_t d = 0; d < one.rank; d++) {
@@ -209,7 +186,7 @@ static int32_t stack_written(const spreading *s, const vt_op *update) {
   const vt_value *all = update->operands[0];
   if (all->op || (uint32_t)all->index >= body->return_count ||
       body->returns[all->index] != &update->results[0] ||
-      !is_element(all->type, update->operands[1]->type, update->operands + 2) ||
+      !vt_is_element_of(all->type, update->operands[1]->type, update->operands + 2) ||
       !has_each_place(s, update->operands[2], all->type.dims[0]))
     return -1;
   return all->index;

@@ -130,8 +130,9 @@ bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_
          step_of(&in_body, body, i, out_step);
 }
 
-bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first,
-                   int64_t *out_step) {
+// `left`: how many sums may still be looked into; a sum of sums of the same would take for ever.
+static bool steps_of(const vt_op *loop, const vt_value *value, int *left, int64_t *out_first,
+                     int64_t *out_step) {
   const vt_func *body = loop->regions[1];
   vt_assert(value->func == body);
   const vt_op *op = value->op;
@@ -139,14 +140,34 @@ bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first,
   if (known_integer(&(vt_scope){NULL, loop, body}, value, out_first)) return true;
   if (!op) return vt_loop_counts(NULL, loop, (uint32_t)value->index, out_first, out_step);
   int64_t first[2], step[2], sign = op->code == VT_OP_SUBTRACT ? -1 : 1;
-  if ((op->code != VT_OP_ADD && op->code != VT_OP_SUBTRACT) || op->results[0].type.rank)
+  if ((op->code != VT_OP_ADD && op->code != VT_OP_SUBTRACT) || op->results[0].type.rank ||
+      (*left)-- <= 0)
     return false;
   for (int side = 0; side < 2; side++)
-    if (!vt_loop_steps(loop, op->operands[side], &first[side], &step[side])) return false;
+    if (!steps_of(loop, op->operands[side], left, &first[side], &step[side])) return false;
   *out_first = first[0] + sign * first[1];
   *out_step = step[0] + sign * step[1];
   return *out_first <= largest && *out_first >= -largest && *out_step <= largest &&
          *out_step >= -largest;
+}
+
+bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first,
+                   int64_t *out_step) {
+  enum { MOST = 16 };
+  int left = MOST;
+  return steps_of(loop, value, &left, out_first, out_step);
+}
+
+vt_value *vt_loop_add_capture(vt_op *loop, vt_value *value) {
+  vt_assert(value->func == loop->func);
+  vt_arena *arena = &loop->func->module->arena;
+  vt_value **operands = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count + 1);
+  memcpy(operands, loop->operands, sizeof *operands * loop->operand_count);
+  operands[loop->operand_count++] = value;
+  loop->operands = operands;
+  loop->capture_count++;
+  vt_func_add_param(loop->regions[0], value->type);
+  return vt_func_add_param(loop->regions[1], value->type);
 }
 
 bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// loop.h - trip counts of loops, where the program alone determines them.
+// loop.h - loops: trip counts where the program alone determines them, captures.
 #ifndef VT_IR_LOOP_H
 #define VT_IR_LOOP_H
 
@@ -30,8 +30,11 @@ bool vt_loop_trips(const vt_scope *scope, const vt_op *loop, int64_t *out_trips)
 bool vt_loop_counts(const vt_scope *scope, const vt_op *loop, uint32_t i, int64_t *out_first,
                     int64_t *out_step);
 
-// Whether the integer of the body is a counter, a constant, or a sum or difference of such: first +
-// step * t on trip t, in the arithmetic of its type.
+// Whether the integer of the body is a counter, a constant, or a sum or difference of a few such:
+// first + step * t on trip t, in the arithmetic of its type.
 bool vt_loop_steps(const vt_op *loop, const vt_value *value, int64_t *out_first, int64_t *out_step);
+
+// Appends the value, of the loop's function, to the captures of a while; its parameter in the body.
+vt_value *vt_loop_add_capture(vt_op *loop, vt_value *value);
 
 #endif

@@ -131,6 +131,11 @@ static void integers_of_a_trip(void **state) {
     assert_int_equal(step, rows[k].step);
   }
   assert_false(vt_loop_steps(loop, squared, &first, &step));
+  vt_value *doubled = i; // 2^60 i, looked into no further than a few sums
+  for (int k = 0; k < 60; k++)
+    doubled = vt_build(body, NULL, VT_OP_ADD, &vt_loc_unknown, i->type, 2,
+                       (vt_value *[]){doubled, doubled});
+  assert_false(vt_loop_steps(loop, doubled, &first, &step));
   vt_module_destroy(module);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "ir/loop.h"
 #include "passes/collectives.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -87,20 +88,6 @@ static bool worth_hoisting(const vt_op *op) {
   return out <= 2 * in;
 }
 
-// Appends `value` (of the loop's function) to the captures of the loop; returns its parameter in
-// the body.
-static vt_value *add_capture(vt_op *loop, vt_value *value) {
-  vt_assert(value->func == loop->func);
-  vt_arena *arena = &loop->func->module->arena;
-  vt_value **operands = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count + 1);
-  memcpy(operands, loop->operands, sizeof *operands * loop->operand_count);
-  operands[loop->operand_count++] = value;
-  loop->operands = operands;
-  loop->capture_count++;
-  vt_func_add_param(loop->regions[0], value->type);
-  return vt_func_add_param(loop->regions[1], value->type);
-}
-
 // Puts the op before the loop; `outer` maps values of the body (by id) to equal values outside.
 // Uses in the body take it from there, or with `keep` from the op that stays.
 static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer, bool keep) {
@@ -124,7 +111,7 @@ static void hoist_op(vt_op *loop, vt_op *op, vt_value **outer, bool keep) {
                                    .index = (int32_t)i,
                                    .id = -1};
     outer[op->results[i].id] = &moved->results[i];
-    if (!keep) vt_rewrite_value(&op->results[i], add_capture(loop, &moved->results[i]));
+    if (!keep) vt_rewrite_value(&op->results[i], vt_loop_add_capture(loop, &moved->results[i]));
   }
   vt_op_insert(loop, moved);
 }

@@ -8,19 +8,6 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-static bool is_zero_index(const vt_value *index) {
-  return index->op && index->op->code == VT_OP_CONSTANT && vt_is_splat_of(index, 0);
-}
-
-// Whether `part` is one element of the first dimension of `all`, and the indices after the first
-// are 0.
-static bool is_element(vt_type all, vt_type part, vt_value *const *indices) {
-  if (!all.rank || part.rank != all.rank || part.dims[0] != 1) return false;
-  for (int32_t d = 1; d < all.rank; d++)
-    if (part.dims[d] != all.dims[d] || !is_zero_index(indices[d])) return false;
-  return true;
-}
-
 // The type of one element of a stack.
 static vt_type element_of(vt_type stack) {
   return (vt_type){stack.dtype, stack.rank - 1, stack.dims + 1};
@@ -46,7 +33,7 @@ static vt_value *element_written(const vt_op *loop, uint32_t k, const uint32_t *
     return NULL;
   vt_value *const *indices = update->operands + 2;
   const vt_value *at = indices[0];
-  if (!is_element(stack->type, update->operands[1]->type, indices)) return NULL;
+  if (!vt_is_element_of(stack->type, update->operands[1]->type, indices)) return NULL;
   int64_t trips, first, step, last = stack->type.dims[0] - 1;
   if (at->op || !vt_loop_trips(NULL, loop, &trips) || trips <= last ||
       !vt_loop_counts(NULL, loop, (uint32_t)at->index, &first, &step) ||
@@ -103,7 +90,7 @@ static bool only_elements_read(const vt_func *body, const vt_value *param) {
     for (uint32_t i = 0; i < op->operand_count; i++)
       if (op->operands[i] == param &&
           (i || op->code != VT_OP_DYNAMIC_SLICE ||
-           !is_element(param->type, op->results[0].type, op->operands + 1)))
+           !vt_is_element_of(param->type, op->results[0].type, op->operands + 1)))
         return false;
   for (uint32_t i = 0; i < body->return_count; i++)
     if (body->returns[i] == param) return false;

@@ -45,6 +45,13 @@ bool vt_func_reads(const vt_func *func, const vt_value *value) {
   return false;
 }
 
+bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices) {
+  if (!all.rank || part.rank != all.rank || part.dims[0] != 1) return false;
+  for (int32_t d = 1; d < all.rank; d++)
+    if (part.dims[d] != all.dims[d] || !vt_is_splat_of(indices[d], 0)) return false;
+  return true;
+}
+
 static const struct {
   const char *name;
   vt_pass *run;

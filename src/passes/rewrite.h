@@ -55,4 +55,7 @@ bool vt_pass_listed(const char *list, size_t list_size, const char *name);
 // integers. (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);
 
+// Whether a slice of type `part` at these indices is one element of the first dimension of `all`.
+bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices);
+
 #endif
