@@ -93,6 +93,13 @@ def shows(page, text, seconds=600):
     harness.wait_for(lambda: page.wait_for_timeout(100) or output.inner_text(), lambda shown: text in shown, seconds)
 
 
+def less(page):
+    """Two hundred lines in less, whose own prompt is there; the shell's prompt has a colon, too, so the screen is asked."""
+    type_line(page, 'clear; seq 1 200 | less')
+    harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate(
+        '(() => { const s = state.terminal.screen; return s.other ? s.text(s.rows - 1) : ""; })()'), lambda text: text == ':')
+
+
 def mouse(page):
     """A program that asks gets presses, drags and the wheel with their cells; with Shift the browser gets the mouse."""
     output = page.get_by_role('log', name='Output of train')
@@ -119,8 +126,7 @@ def mouse(page):
     shows(page, '^[[<0;5;7M^[[<32;6;7M^[[<32;9;8M^[[<0;9;8m^[[<65;9;8M^[[<2;2;3M^[[<2;2;3m')
     shows(page, 'over')
     assert ';20;20' not in output.inner_text(), output.inner_text()
-    type_line(page, 'clear; seq 1 200 | less')
-    shows(page, ':')
+    less(page)
     page.mouse.wheel(0, 100)  # three lines down
     harness.wait_for(lambda: page.wait_for_timeout(50) or page.evaluate('state.terminal.screen.text(0)'), lambda text: text == '4')
     page.keyboard.press('q')
@@ -153,8 +159,7 @@ def terminal(page):
     wide = page.evaluate('[state.terminal.screen.rows, state.terminal.screen.columns]')
     shows(page, f'{wide[0]} {wide[1]}\n{wide[1]}\n')
     page.set_viewport_size(console_test.DESK)
-    type_line(page, 'clear; seq 1 200 | less')
-    shows(page, ':')
+    less(page)
     page.keyboard.press('G')
     shows(page, '(END)')
     page.keyboard.press('q')
