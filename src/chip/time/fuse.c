@@ -299,16 +299,20 @@ static void find_readers(const fusing *f, const vt_op *op, readers *r) {
 // the last operator of `to` is not followed, unless with care: that is wrong for a kernel which
 // writes something earlier as well, and then there may be a cycle.
 static bool reaches(fusing *f, int32_t from, int32_t to) {
+  group *groups = f->groups.data;
   int32_t stack[MOST_SEARCH], size = 0, seen = 0, mark = ++f->marks;
+  int32_t end = f->careful ? INT32_MAX : groups[to].order;
   stack[size++] = from;
   while (size) {
-    const group *g = group_at(f, stack[--size]);
-    for (size_t i = 0; i < g->later.size; i++) {
-      int32_t next = find(f, g->later.data[i]);
+    const group *g = &groups[find(f, stack[--size])];
+    const int32_t *later = g->later.data;
+    for (size_t i = 0, count = g->later.size; i < count; i++) {
+      int32_t next = later[i];
+      while (groups[next].joined != NONE) next = groups[next].joined;
       if (next == to) return true;
-      if (f->groups.data[next].mark == mark || next == from) continue;
-      if (!f->careful && f->groups.data[next].first > f->groups.data[to].order) continue;
-      f->groups.data[next].mark = mark;
+      group *reached = &groups[next];
+      if (reached->mark == mark || reached->first > end || next == from) continue;
+      reached->mark = mark;
       if (size == MOST_SEARCH || ++seen > MOST_SEARCH * 4) return true;
       stack[size++] = next;
     }

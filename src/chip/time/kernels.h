@@ -96,6 +96,7 @@ struct vt_kernel_list {
   const vt_func *func;
   vt_kernel *kernels; // in an order in which they can run
   uint32_t count;
+  struct vt_places *places; // where its arrays are, once that was worked out (timeline.c)
 };
 
 // The kernels of a function and of all that it runs, with their members, reads and writes. (fuse.c)

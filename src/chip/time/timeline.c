@@ -8,6 +8,7 @@
 #include "chip/time/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "chip/ragged.h"
@@ -18,8 +19,8 @@ enum { WINDOW = 64, SHORT_LIFE = 8, MOST_LIFE = 512, MOST_STEPS = 64 };
 
 typedef struct timeline {
   const vt_device_model *model;
-  vt_arena *arena;   // of the spans
-  vt_arena *scratch; // of a run
+  vt_arena *arena; // of the spans
+  vt_arena *scratch;
   vt_timing *sums;
   VT_ARRAY(vt_span) spans;
   double mxu_slower; // by this factor, in long programs
@@ -28,23 +29,34 @@ typedef struct timeline {
   bool started; // the program's first kernel ran
 } timeline;
 
+// Where the arrays of a function are: the same in each run.
+typedef struct vt_places {
+  double room;       // in VMEM
+  int32_t *producer; // by value id: kernel, or NONE
+  int32_t *last;     // by value id: the last kernel that reads it
+  bool *near;        // by value id: in VMEM from the beginning, or once it is made
+  bool *kept;        // by value id: will be there once a kernel has read it whole
+  double *held;      // by kernel: bytes of arrays in VMEM
+  double *times;     // room for what a run knows of values and kernels
+  bool *flags;
+} places;
+
 // One run of a function.
 typedef struct run {
   timeline *t;
   const vt_kernel_list *list;
   const vt_scope *scope;
-  double trips;      // of this function in all
-  double room;       // in VMEM
-  int32_t *producer; // by value id: kernel, or NONE
-  int32_t *last;     // by value id: the last kernel that reads it
-  bool *near;        // by value id: in VMEM
-  bool *kept;        // by value id: will be there once a kernel has read it whole
-  double *ready;     // by value id: when it is there
-  double *begun;     // by value id: when the first part of it is, of one that is gathered
+  double trips; // of this function in all
+  double room;  // in VMEM
+  const int32_t *producer;
+  const bool *kept;
+  const double *held;
+  bool *near;      // by value id: in VMEM
+  double *ready;   // by value id: when it is there
+  double *begun;   // by value id: when the first part of it is, of one that is gathered
   double *slow;    // by value id: when its last part is, if a product takes the parts as they come
   double *parts;   // by value id: how many those are; 0: it takes none
   double *started; // by kernel: when
-  double *held;    // by kernel: bytes of arrays in VMEM
   bool *done;      // by kernel
   double links;    // when they are free
   double idle;     // seconds that HBM was idle, in which operands can have been copied
@@ -59,68 +71,109 @@ const char *vt_bound_name(vt_bound bound) {
 
 // ---- where arrays are ---------------------------------------------------------------------------
 
-static void find_lives(run *r) {
-  const vt_kernel_list *list = r->list;
-  for (int32_t i = 0; i < list->func->value_count; i++) r->producer[i] = r->last[i] = NONE;
+static void find_lives(places *p, const vt_kernel_list *list) {
+  for (int32_t i = 0; i < list->func->value_count; i++) p->producer[i] = p->last[i] = NONE;
   for (uint32_t k = 0; k < list->count; k++) {
     const vt_kernel *kernel = &list->kernels[k];
     for (size_t i = 0; i < kernel->reads.size; i++)
-      r->last[kernel->reads.data[i].value->id] = (int32_t)k;
+      p->last[kernel->reads.data[i].value->id] = (int32_t)k;
     for (size_t i = 0; i < kernel->writes.size; i++) {
-      r->producer[kernel->writes.data[i].value->id] = (int32_t)k;
-      if (r->last[kernel->writes.data[i].value->id] < (int32_t)k)
-        r->last[kernel->writes.data[i].value->id] = (int32_t)k;
+      p->producer[kernel->writes.data[i].value->id] = (int32_t)k;
+      if (p->last[kernel->writes.data[i].value->id] < (int32_t)k)
+        p->last[kernel->writes.data[i].value->id] = (int32_t)k;
     }
   }
 }
 
 // Room for an array from one kernel to another, if there is all the time.
-static bool reserve(run *r, uint32_t from, int32_t to, double bytes) {
+static bool reserve(places *p, uint32_t from, int32_t to, double bytes) {
   for (int32_t at = (int32_t)from; at <= to; at++)
-    if (r->held[at] + bytes > r->room) return false;
-  for (int32_t at = (int32_t)from; at <= to; at++) r->held[at] += bytes;
+    if (p->held[at] + bytes > p->room) return false;
+  for (int32_t at = (int32_t)from; at <= to; at++) p->held[at] += bytes;
   return true;
 }
 
 // Bytes that the kernel reads and that are not in VMEM.
-static double far_bytes(const run *r, const vt_kernel *kernel) {
+static double far_bytes(const bool *near, const vt_kernel *kernel) {
   double bytes = 0;
   for (size_t i = 0; i < kernel->reads.size; i++)
-    if (!r->near[kernel->reads.data[i].value->id]) bytes += kernel->reads.data[i].bytes;
+    if (!near[kernel->reads.data[i].value->id]) bytes += kernel->reads.data[i].bytes;
   return bytes;
 }
 
 // An array that nobody outside of the function sees stays in VMEM from the kernel that writes it to
 // the last that reads it; a product's result only beside its operands. One that is in HBM, and read
 // again, stays from its first reader on. Of those that live for no longer than `life` kernels.
-static void place_up_to(run *r, int32_t life, const bool *returned) {
-  for (uint32_t k = 0; k < r->list->count; k++) {
-    const vt_kernel *kernel = &r->list->kernels[k];
+static void place_up_to(places *p, const vt_kernel_list *list, int32_t life, const bool *returned) {
+  for (uint32_t k = 0; k < list->count; k++) {
+    const vt_kernel *kernel = &list->kernels[k];
     int32_t latest = (int32_t)k + life;
     for (size_t i = 0; i < kernel->writes.size; i++) {
       const vt_stream *s = &kernel->writes.data[i];
       int32_t id = s->value->id;
-      if (r->near[id] || returned[id] || kernel->kind == VT_KERNEL_UPDATE || r->last[id] > latest)
+      if (p->near[id] || returned[id] || kernel->kind == VT_KERNEL_UPDATE || p->last[id] > latest)
         continue;
       bool fits = kernel->kind != VT_KERNEL_PRODUCT ||
-                  s->whole + r->held[k] + far_bytes(r, kernel) <= r->room;
-      r->near[id] = fits && reserve(r, k, r->last[id], s->whole);
+                  s->whole + p->held[k] + far_bytes(p->near, kernel) <= p->room;
+      p->near[id] = fits && reserve(p, k, p->last[id], s->whole);
     }
     for (size_t i = 0; i < kernel->reads.size; i++) {
       const vt_stream *s = &kernel->reads.data[i];
       int32_t id = s->value->id;
-      if (!r->near[id] && !r->kept[id] && s->bytes >= s->whole && r->last[id] > (int32_t)k &&
-          r->last[id] <= latest)
-        r->kept[id] = reserve(r, k, r->last[id], s->whole);
+      if (!p->near[id] && !p->kept[id] && s->bytes >= s->whole && p->last[id] > (int32_t)k &&
+          p->last[id] <= latest)
+        p->kept[id] = reserve(p, k, p->last[id], s->whole);
     }
   }
 }
 
+// CMEM keeps one parameter from run to run: the largest that a product reads and that fits.
+static void keep_parameter(places *p, const vt_kernel_list *list, const vt_chip *chip) {
+  double room = (double)chip->cmem_bytes / 2, largest = 0;
+  const vt_value *kept = NULL;
+  for (uint32_t k = 0; k < list->count; k++) {
+    const vt_kernel *kernel = &list->kernels[k];
+    for (size_t i = 0; i < kernel->reads.size && kernel->kind == VT_KERNEL_PRODUCT; i++) {
+      const vt_stream *s = &kernel->reads.data[i];
+      if (s->value->op || s->whole > room || s->whole <= largest) continue;
+      largest = s->whole;
+      kept = s->value;
+    }
+  }
+  if (!kept) return;
+  p->near[kept->id] = true;
+  p->room -= largest;
+}
+
 // Room is short: those come first that need it for the shortest time. One that waits for the
 // backward pass saves the bytes of one array, and takes the place of all that come between.
-static void place_arrays(run *r, const bool *returned) {
+// `near`: parameters that a loop keeps in VMEM; NULL: of no loop.
+static places *find_places(timeline *t, const vt_kernel_list *list, double room, const bool *near) {
+  const vt_func *func = list->func;
+  size_t values = (size_t)func->value_count + 1, kernels = list->count + 1;
+  places *p = VT_NEW(t->scratch, places);
+  *p = (places){.room = room,
+                .producer = VT_NEW_ARRAY(t->scratch, int32_t, values),
+                .last = VT_NEW_ARRAY(t->scratch, int32_t, values),
+                .near = VT_NEW_ARRAY(t->scratch, bool, values),
+                .kept = VT_NEW_ARRAY(t->scratch, bool, values),
+                .held = VT_NEW_ARRAY(t->scratch, double, kernels)};
+  p->times = vt_arena_push_raw(t->scratch, sizeof *p->times * (4 * values + kernels));
+  p->flags = vt_arena_push_raw(t->scratch, sizeof *p->flags * (values + kernels));
+  bool *returned = VT_NEW_ARRAY(t->scratch, bool, values);
+  find_lives(p, list);
+  for (uint32_t i = 0; i < func->param_count; i++) p->near[func->params[i]->id] = near && near[i];
+  for (uint32_t i = 0; i < func->return_count; i++) {
+    int32_t id = vt_kernel_source(func->returns[i])->id;
+    if (!near || i >= func->param_count || !near[i])
+      returned[id] = true;
+    else
+      p->near[id] = true; // where the loop carries it
+  }
+  if (!near && !t->depth) keep_parameter(p, list, t->model->chip);
   for (int32_t life = SHORT_LIFE; life <= MOST_LIFE; life *= SHORT_LIFE)
-    place_up_to(r, life, returned);
+    place_up_to(p, list, life, returned);
+  return p;
 }
 
 // ---- one kernel ---------------------------------------------------------------------------------
@@ -281,7 +334,7 @@ static void run_kernel(run *r, uint32_t at) {
   const vt_kernel *kernel = &r->list->kernels[at];
   from_hbm read = reads_of(r, kernel, at);
   double share = kernel->cores / model->cores; // each core has its part of HBM's rate
-  double written = 0, rate = model->hbm_bytes_per_s * share, all_reads = far_bytes(r, kernel);
+  double written = 0, rate = model->hbm_bytes_per_s * share, all_reads = far_bytes(r->near, kernel);
   double write_rate = model->hbm_writes_per_s * share;
   for (size_t i = 0; i < kernel->writes.size && !(kernel->moved > 0); i++)
     if (!r->near[kernel->writes.data[i].value->id]) written += kernel->writes.data[i].bytes;
@@ -326,7 +379,7 @@ static void run_kernel(run *r, uint32_t at) {
 
 // ---- loops and branches -------------------------------------------------------------------------
 
-static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *scope, double trips,
+static double run_list(timeline *t, vt_kernel_list *list, const vt_scope *scope, double trips,
                        double room, const bool *near);
 
 // Which of a loop's values stay in VMEM from trip to trip: the smaller ones, as far as half of the
@@ -540,58 +593,31 @@ static void run_kernels(run *r) {
   }
 }
 
-// CMEM keeps one parameter from run to run: the largest that a product reads and that fits.
-static void keep_parameter(run *r) {
-  double room = (double)r->t->model->chip->cmem_bytes / 2, largest = 0;
-  const vt_value *kept = NULL;
-  for (uint32_t k = 0; k < r->list->count; k++) {
-    const vt_kernel *kernel = &r->list->kernels[k];
-    for (size_t i = 0; i < kernel->reads.size && kernel->kind == VT_KERNEL_PRODUCT; i++) {
-      const vt_stream *s = &kernel->reads.data[i];
-      if (s->value->op || s->whole > room || s->whole <= largest) continue;
-      largest = s->whole;
-      kept = s->value;
-    }
-  }
-  if (!kept) return;
-  r->near[kept->id] = true;
-  r->room -= largest;
-}
-
-static double run_list(timeline *t, const vt_kernel_list *list, const vt_scope *scope, double trips,
+static double run_list(timeline *t, vt_kernel_list *list, const vt_scope *scope, double trips,
                        double room, const bool *near) {
-  const vt_func *func = list->func;
-  int32_t values = func->value_count + 1;
+  size_t values = (size_t)list->func->value_count + 1, kernels = list->count + 1;
+  if (!list->places) list->places = find_places(t, list, room, near);
+  const places *p = list->places;
+  memset(p->times, 0, sizeof *p->times * (4 * values + kernels));
+  memset(p->flags, 0, sizeof *p->flags * kernels);
+  memcpy(p->flags + kernels, p->near, sizeof *p->near * values);
   run r = {.t = t,
            .list = list,
            .scope = scope,
            .trips = trips,
-           .room = room,
-           .producer = VT_NEW_ARRAY(t->scratch, int32_t, values),
-           .last = VT_NEW_ARRAY(t->scratch, int32_t, values),
-           .near = VT_NEW_ARRAY(t->scratch, bool, values),
-           .kept = VT_NEW_ARRAY(t->scratch, bool, values),
-           .ready = VT_NEW_ARRAY(t->scratch, double, values),
-           .begun = VT_NEW_ARRAY(t->scratch, double, values),
-           .slow = VT_NEW_ARRAY(t->scratch, double, values),
-           .parts = VT_NEW_ARRAY(t->scratch, double, values),
-           .started = VT_NEW_ARRAY(t->scratch, double, list->count + 1),
-           .held = VT_NEW_ARRAY(t->scratch, double, list->count + 1),
-           .done = VT_NEW_ARRAY(t->scratch, bool, list->count + 1)};
-  bool *returned = VT_NEW_ARRAY(t->scratch, bool, values);
+           .room = p->room,
+           .producer = p->producer,
+           .kept = p->kept,
+           .held = p->held,
+           .ready = p->times,
+           .begun = p->times + values,
+           .slow = p->times + 2 * values,
+           .parts = p->times + 3 * values,
+           .started = p->times + 4 * values,
+           .done = p->flags,
+           .near = p->flags + kernels,
+           .links = t->now};
   double start = t->now;
-  r.links = start;
-  find_lives(&r);
-  for (uint32_t i = 0; i < func->param_count; i++) r.near[func->params[i]->id] = near && near[i];
-  for (uint32_t i = 0; i < func->return_count; i++) {
-    int32_t id = vt_kernel_source(func->returns[i])->id;
-    if (!near || i >= func->param_count || !near[i])
-      returned[id] = true;
-    else
-      r.near[id] = true; // where the loop carries it
-  }
-  if (!near && !t->depth) keep_parameter(&r);
-  place_arrays(&r, returned);
   run_kernels(&r);
   t->now = fmax(t->now, r.links);
   return t->now - start;
@@ -651,7 +677,7 @@ static double power(const vt_device_model *model, const vt_timing *timing) {
 }
 
 // Spans of a run before are forgotten.
-static void run_all(timeline *t, const vt_kernel_list *list, double slower, vt_timing *out) {
+static void run_all(timeline *t, vt_kernel_list *list, double slower, vt_timing *out) {
   *t = (timeline){.model = t->model,
                   .arena = t->arena,
                   .scratch = t->scratch,
@@ -660,7 +686,6 @@ static void run_all(timeline *t, const vt_kernel_list *list, double slower, vt_t
                   .mxu_slower = slower};
   *out = (vt_timing){.exact_trips = true};
   out->seconds = run_list(t, list, NULL, 1, t->model->vmem_bytes, NULL);
-  vt_arena_reset(t->scratch);
   if (out->seconds <= 0) out->seconds = t->model->rates->launch_s; // nothing runs
   out->bound = largest(out->busy);
   out->joules = out->seconds * power(t->model, out);
