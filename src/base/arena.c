@@ -107,11 +107,10 @@ static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
 // ---- arenas -------------------------------------------------------------------------------------
 
 // Zeros are written here, not to whole blocks: most are never filled.
-static inline void *push(vt_arena *arena, size_t size, size_t align, bool clear) {
+static inline void *place(vt_arena *arena, size_t size, size_t align, bool clear) {
   vt_assert(align && !(align & (align - 1)) && align <= 64);
   vt_assert(arena->used <= arena->size);
   size_t at = (arena->used + align - 1) & ~(align - 1);
-  if (vt_memory_refused()) return NULL;
   if (size > SIZE_MAX / 2) size = SIZE_MAX / 2; // add_block reports it
   if (!arena->blocks || at + size + RED_ZONE > arena->size) {
     if (!add_block(arena, size + RED_ZONE + align)) return NULL;
@@ -126,6 +125,10 @@ static inline void *push(vt_arena *arena, size_t size, size_t align, bool clear)
   return p;
 }
 
+static inline void *push(vt_arena *arena, size_t size, size_t align, bool clear) {
+  return vt_memory_refused() ? NULL : place(arena, size, align, clear);
+}
+
 void *vt_arena_try_push(vt_arena *arena, size_t size, size_t align) {
   return push(arena, size, align, true);
 }
@@ -136,8 +139,25 @@ void *vt_arena_push_aligned(vt_arena *arena, size_t size, size_t align) {
   return p;
 }
 
+// Room of whole units in a block that has them, cleared here: most are of one to eight. NULL: there
+// is none, or it is not small.
+static inline void *place_small(vt_arena *arena, size_t size) {
+  enum { UNIT = DEFAULT_ALIGN, MOST = 8 * UNIT };
+  size_t at = (arena->used + UNIT - 1) & ~(size_t)(UNIT - 1), end = at;
+  if (RED_ZONE || size > MOST || at + MOST > arena->size) return NULL;
+  char *data = arena->blocks->data;
+  for (; end < at + size; end += UNIT) memset(data + end, 0, UNIT);
+  arena->used = at + size;
+  arena->total_bytes += size;
+  return data + at;
+}
+
 void *vt_arena_push(vt_arena *arena, size_t size) {
-  void *p = push(arena, size, DEFAULT_ALIGN, true);
+  void *p = NULL;
+  if (!vt_memory_refused()) {
+    p = place_small(arena, size);
+    if (!p) p = place(arena, size, DEFAULT_ALIGN, true);
+  }
   if (!p) vt_memory_out(size, "compiler data");
   return p;
 }

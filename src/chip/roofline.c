@@ -61,9 +61,16 @@ static double meetings(axis a) {
   int64_t last = (a.in - 1) * a.in_dilation;
   for (int64_t w = 0; w < a.window; w++) {
     int64_t at = w * a.window_dilation - a.low; // of output 0
-    int64_t first = at < 0 ? (-at + a.stride - 1) / a.stride : 0;
-    int64_t end = last < at ? 0 : (last - at) / a.stride + 1;
+    int64_t first = at < 0 ? -at : 0, end = last < at ? 0 : last - at + 1;
+    if (a.stride > 1) {
+      first = (first + a.stride - 1) / a.stride;
+      end = (end + a.stride - 1) / a.stride;
+    }
     if (end > a.out) end = a.out;
+    if (a.in_dilation == 1) {
+      if (first < end) pairs += (double)(end - first);
+      continue;
+    }
     // Outputs that hit elements repeat with a period of at most the dilation.
     int64_t period = a.in_dilation;
     for (int64_t o = first; o < end && o < first + period; o++)
