@@ -16,6 +16,7 @@
 #include "host/image_layout.h"
 #include "host/kernel_move.h"
 #include "host/loop_products.h"
+#include "host/norm_sums.h"
 #include "host/plan.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
@@ -152,6 +153,11 @@ static vt_status cut_products(vt_program *program) {
   return st;
 }
 
+static vt_status share_sums(vt_program *program) {
+  bool changed;
+  return is_skipped("norm_sums") ? VT_OK : vt_norm_sums(program->module, &changed);
+}
+
 static vt_status keep_wide(vt_program *program) {
   bool changed;
   bool sums = vt_host_has_amx() && !is_skipped("wide_sums"); // what follows a product can join it
@@ -173,6 +179,7 @@ static vt_status plan_program(void *user) {
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   if (!program->small && !options->evaluator_only) {
+    VT_TRY(share_sums(program));
     VT_TRY(keep_wide(program));
     VT_TRY(turn_images(program));
     VT_TRY(cut_products(program));

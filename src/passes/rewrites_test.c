@@ -27,6 +27,7 @@
 #include "base/text.h"
 #include "host/image_layout.h"
 #include "host/loop_products.h"
+#include "host/norm_sums.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
 #include "host/wide_sums.h"
@@ -77,6 +78,11 @@ static vt_status run_pipeline(vt_module *module, const settings *with, bool *out
 
 static vt_status run_image_layout(vt_module *module, const settings *with, bool *out_changed) {
   return vt_image_layout(module, &with->images, out_changed);
+}
+
+static vt_status run_norm_sums(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_norm_sums(module, out_changed);
 }
 
 static vt_status run_loop_products(vt_module *module, const settings *with, bool *out_changed) {
@@ -147,6 +153,7 @@ static const struct pass {
     {"pipeline", "passes/pipeline.txt", run_pipeline},
     {"collectives", "passes/collectives.txt", run_collectives},
     {"image_layout", "host/image_layout.txt", run_image_layout},
+    {"norm_sums", "host/norm_sums.txt", run_norm_sums},
     {"loop_products", "host/loop_products.txt", run_loop_products},
     {"sliced_products", "host/sliced_products.txt", run_sliced_products},
     {"wide_chains", "host/wide_chains.txt", run_wide_chains},

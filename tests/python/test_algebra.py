@@ -126,3 +126,26 @@ def test_a_branch_and_a_loop_do_it_too():
 
     assert float(jax.jit(looped)(100.0)) == 103.0
     assert float(jax.jit(lambda x: lax.cond(x > 0, lambda x: jnp.log(jnp.exp(x)), lambda x: x, x))(100.0)) == 100.0
+
+
+def normalised(x, scale, offset, axes, weights):
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    return (((x - mean) * lax.rsqrt(variance + 1e-5) * scale + offset) * weights).sum()
+
+
+@pytest.mark.parametrize("shape, axes", [((16, 12, 12, 64), (0, 1, 2)), ((8, 64, 12, 24), (0, 2, 3)), ((256, 320), -1)])
+@pytest.mark.parametrize("wrong", [0, np.nan, np.inf])
+def test_sums_of_a_normalisation_that_follow_from_others(shape, axes, wrong):
+    """Gradients with fewer walks over the arrays (src/host/norm_sums.h), also around large means, with NaNs and infinities."""
+    rng = np.random.default_rng(0)
+    kept = [1 if a in np.arange(len(shape))[np.atleast_1d(axes)] else n for a, n in enumerate(shape)]
+    x = rng.normal(rng.normal(0, 10, kept), rng.uniform(0.1, 3, kept), shape).astype(np.float32)
+    x[0, 3] += wrong
+    scale, offset = rng.normal(1, 0.1, (2, *kept)).astype(np.float32)
+    weights = rng.normal(0, 1, shape).astype(np.float32)
+    gradient = jax.jit(jax.grad(normalised, (0, 1, 2)), static_argnums=3)
+    got = gradient(x, scale, offset, axes, weights)
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = gradient(x, scale, offset, axes, weights)
+    for mine, theirs in zip(got, want):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=2e-4 * np.nanmax(np.abs(np.where(np.isfinite(theirs), theirs, 0))))
