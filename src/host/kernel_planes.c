@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "host/cpu.h"
+#include "ir/number.h"
 
 enum {
   GROUP = 2048,         // window places processed together, at least
@@ -31,12 +32,13 @@ typedef struct planes_plan {
   bool covers;          // all elements are in phases
   int64_t lo[2], hi[2]; // windows in [lo, hi) of each dimension are inside
   int32_t threads;
-  int64_t thread_floats;
+  int64_t wide_at, thread_floats; // of bf16: where the wide part of a thread's room begins
 } planes_plan;
 
-// Of one thread. In a gradient, elements and sums have the layout of phases.
+// Of one thread. In a gradient, elements and sums have the layout of phases. Of bf16, in f32: a
+// group's planes, what its windows have, and in a gradient what its planes get.
 typedef struct planes_room {
-  float *elements, *results, *sums;
+  float *elements, *results, *sums, *wide_in, *wide_windows, *wide_out;
   int32_t *which;
 } planes_room;
 
@@ -165,10 +167,15 @@ static float neutral(vt_reducer reducer) {
 
 static planes_room room_of(const planes_plan *p, const vt_native_call *call) {
   float *mine = (float *)call->scratch + omp_get_thread_num() * p->thread_floats;
+  int64_t in = p->group * p->w.in[0] * p->w.in[1], out = p->group * p->w.out[0] * p->w.out[1];
+  float *sums = mine + (p->phases + 1) * p->size, *wide = mine + p->wide_at;
   return (planes_room){.elements = mine,
                        .results = mine + p->phases * p->size,
-                       .sums = mine + (p->phases + 1) * p->size,
-                       .which = (int32_t *)(void *)(mine + (2 * p->phases + 1) * p->size)};
+                       .sums = sums,
+                       .which = (int32_t *)(void *)(sums + p->phases * p->size),
+                       .wide_in = wide,
+                       .wide_windows = wide + in,
+                       .wide_out = wide + in + out};
 }
 
 static void pool_group(const planes_plan *p, const planes_room *room, const float *in, float *out,
@@ -238,12 +245,35 @@ static void unpool_group(const planes_plan *p, const planes_room *room, const fl
   join(p, out, room->sums, planes);
 }
 
+static void run_group(const planes_plan *p, const planes_room *room, const float *in,
+                      const float *source, float *out, float start, int64_t planes) {
+  if (source)
+    unpool_group(p, room, in, source, out, start, planes);
+  else
+    pool_group(p, room, in, out, start, planes);
+}
+
+// Sums are rounded when all is in.
+static void run_group_bf16(const planes_plan *p, const planes_room *room, const uint16_t *in,
+                           const uint16_t *source, uint16_t *out, float start, int64_t planes) {
+  int64_t elements = planes * p->w.in[0] * p->w.in[1], windows = planes * p->w.out[0] * p->w.out[1];
+  float *to = source ? room->wide_out : room->wide_windows;
+  vt_window_widen(room->wide_in, in, elements);
+  if (source) vt_window_widen(room->wide_windows, source, windows);
+  run_group(p, room, room->wide_in, source ? room->wide_windows : NULL, to, start, planes);
+  vt_window_narrow(out, to, source ? elements : windows);
+}
+
 static void run_planes(const vt_native_call *call, bool gradient) {
   const planes_plan *p = call->native->plan;
   const vt_plane_windows *w = &p->w;
   int64_t groups = up(w->planes, p->group), in_plane = w->in[0] * w->in[1],
           out_plane = w->out[0] * w->out[1];
-  float start = *(const float *)call->operands[gradient ? 2 : 1];
+  size_t bytes = w->bf16 ? sizeof(uint16_t) : sizeof(float);
+  const char *in = call->operands[0], *source = gradient ? call->operands[1] : NULL;
+  const void *init = call->operands[gradient ? 2 : 1];
+  float start = w->bf16 ? vt_f32_from_bf16(*(const uint16_t *)init) : *(const float *)init;
+  char *out = call->outputs[0];
   bool shared = w->planes * max64(in_plane, out_plane * p->elements) > (16 << 10);
   int team = shared ? (int)min64(groups, min64(omp_get_max_threads(), p->threads)) : 1;
 #pragma omp parallel num_threads(team)
@@ -254,12 +284,14 @@ static void run_planes(const vt_native_call *call, bool gradient) {
 #pragma omp for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)
     for (int64_t g = 0; g < groups; g++) {
       int64_t first = g * p->group, planes = min64(p->group, w->planes - first);
-      const float *in = (const float *)call->operands[0] + first * in_plane;
-      if (gradient)
-        unpool_group(p, &room, in, (const float *)call->operands[1] + first * out_plane,
-                     (float *)call->outputs[0] + first * in_plane, start, planes);
+      size_t at_in = (size_t)(first * in_plane) * bytes,
+             at_out = (size_t)(first * out_plane) * bytes;
+      const void *from = in + at_in, *add = gradient ? source + at_out : NULL;
+      void *to = out + (gradient ? at_in : at_out);
+      if (w->bf16)
+        run_group_bf16(p, &room, from, add, to, start, planes);
       else
-        pool_group(p, &room, in, (float *)call->outputs[0] + first * out_plane, start, planes);
+        run_group(p, &room, from, add, to, start, planes);
     }
   }
 }
@@ -304,7 +336,10 @@ const vt_native *vt_planes_create(vt_arena *arena, const vt_plane_windows *windo
   }
   p->at = at;
   p->threads = (int32_t)min64(omp_get_max_threads(), up(w->planes, p->group));
-  p->thread_floats = (gradient ? 2 * p->phases + 2 : p->phases + 1) * p->size;
+  int64_t in_plane = w->in[0] * w->in[1], out_plane = w->out[0] * w->out[1];
+  p->wide_at = (gradient ? 2 * p->phases + 2 : p->phases + 1) * p->size;
+  p->thread_floats = p->wide_at;
+  if (w->bf16) p->thread_floats += p->group * ((gradient ? 2 : 1) * in_plane + out_plane);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = gradient ? run_unpool : run_pool,
                         .plan = p,

@@ -880,21 +880,21 @@ static vt_op *over_windows(maker m, const windows *w, vt_opcode code, uint32_t o
 }
 
 // Maxima, sums and the gradient of maxima.
-static void check_pooling(const windows *w, int style) {
+static void check_pooling(const windows *w, vt_dtype type, int style) {
   maker m = new_maker();
   int64_t out[4];
   for (int i = 0; i < 4; i++)
     out[i] = (w->in[i] + w->padding[2 * i] + w->padding[2 * i + 1] - w->size[i]) / w->stride[i] + 1;
-  vt_value *x = param(m, VT_F32, 4, w->in), *g = param(m, VT_F32, 4, out);
-  vt_value *start = scalar(m, VT_F32, -INFINITY), *zero = scalar(m, VT_F32, 0);
+  vt_value *x = param(m, type, 4, w->in), *g = param(m, type, 4, out);
+  vt_value *start = scalar(m, type, -INFINITY), *zero = scalar(m, type, 0);
   vt_op *max = over_windows(m, w, VT_OP_REDUCE_WINDOW, 2, (vt_value *[]){x, start}, g->type);
-  max->regions[0] = typed_body(m, VT_OP_MAXIMUM, VT_F32, false);
+  max->regions[0] = typed_body(m, VT_OP_MAXIMUM, type, false);
   vt_op *sum = over_windows(m, w, VT_OP_REDUCE_WINDOW, 2, (vt_value *[]){x, zero}, g->type);
-  sum->regions[0] = typed_body(m, VT_OP_ADD, VT_F32, false);
+  sum->regions[0] = typed_body(m, VT_OP_ADD, type, false);
   vt_op *back =
       over_windows(m, w, VT_OP_SELECT_AND_SCATTER, 3, (vt_value *[]){x, g, zero}, x->type);
-  back->regions[0] = typed_body(m, VT_OP_COMPARE, VT_F32, true);
-  back->regions[1] = typed_body(m, VT_OP_ADD, VT_F32, false);
+  back->regions[0] = typed_body(m, VT_OP_COMPARE, type, true);
+  back->regions[1] = typed_body(m, VT_OP_ADD, type, false);
   RETURNS(m, &max->results[0], &sum->results[0], &back->results[0]);
   check(m, style, 3, 2, 0);
 }
@@ -920,8 +920,8 @@ static void pooling(void **state) {
       {{2, 9, 8, 8}, {1, 2, 3, 3}, {1, 2, 2, 2}, {0, 0, 1, 1, 1, 1, 0, 0}},
   };
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-    check_pooling(&rows[r], PLAIN);
-    check_pooling(&rows[r], SPECIAL);
+    for (int i = 0; i < 4; i++)
+      check_pooling(&rows[r], i % 2 ? VT_BF16 : VT_F32, i / 2 ? SPECIAL : PLAIN);
   }
 }
 

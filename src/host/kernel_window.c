@@ -3,6 +3,7 @@
 // Trailing dimensions without windows (the channels of NHWC) are one run, processed by vectors;
 // windows over the last dimensions are those of planes (kernel_planes.c); a window that reaches
 // back to the start of its dimension (how cumsum is lowered) is a scan in linear time.
+#include <omp.h>
 #include <string.h>
 
 #include "host/cpu.h"
@@ -27,7 +28,9 @@ typedef struct window_plan {
   const int64_t *offsets; // of each window element after the first, in input elements
   bool disjoint;          // no input element lies in two windows
   bool covers;            // and each lies in one
-  int32_t scan_dim;       // -1 = none
+  int64_t parts;          // of a gradient: ranges of the outermost dimension, for its threads
+  int32_t threads;
+  int32_t scan_dim; // -1 = none
   bool scan_reverse;
 } window_plan;
 
@@ -136,11 +139,11 @@ VT_ANY_CPU static void window_line(const window_plan *p, float *restrict out,
   }
 }
 
-VT_ANY_CPU static void widen_run(float *restrict to, const uint16_t *restrict from, int64_t n) {
+VT_ANY_CPU void vt_window_widen(float *restrict to, const uint16_t *restrict from, int64_t n) {
   for (int64_t i = 0; i < n; i++) to[i] = vt_f32_from_bf16(from[i]);
 }
 
-VT_ANY_CPU static void narrow_run(uint16_t *restrict to, const float *restrict from, int64_t n) {
+VT_ANY_CPU void vt_window_narrow(uint16_t *restrict to, const float *restrict from, int64_t n) {
   for (int64_t i = 0; i < n; i++) to[i] = vt_bf16_from_f32(from[i]);
 }
 
@@ -190,10 +193,10 @@ static void narrow_position(const vt_native_call *call, const window_plan *p, in
     for (int64_t k = 0; k < p->window_elements; k++) {
       int64_t place = window_place(p, &w, k);
       if (place < 0) continue;
-      widen_run(part, in + place + c, n);
+      vt_window_widen(part, in + place + c, n);
       vt_window_fold(p->reducer, all, part, n);
     }
-    narrow_run((uint16_t *)call->outputs[0] + item * p->run + c, all, n);
+    vt_window_narrow((uint16_t *)call->outputs[0] + item * p->run + c, all, n);
   }
 }
 
@@ -408,36 +411,60 @@ static void scatter_line(const window_plan *p, const float *in, const float *sou
   }
 }
 
-// Windows at different outermost positions do not overlap when that dimension's window size is 1:
-// threads split that dimension.
+// Of one part, whose arrays begin at these places.
+static void scatter_part(const window_plan *p, const float *x, const float *source, float start,
+                         float *out) {
+  int64_t length = p->rank ? p->out_dims[p->rank - 1] : 1;
+  int64_t lines = p->out_elements / p->run / p->parts / length;
+  bool lines_ok = p->rank && p->run <= RUN;
+  if (!p->covers) fill_run((uint32_t *)out, &start, p->in_elements / p->parts);
+  for (int64_t line = 0; line < lines; line++) {
+    int64_t lo = 0, hi = 0, first = line * length;
+    window_at w = locate(p, first);
+    if (lines_ok) inside_span(p, &w, &lo, &hi);
+    for (int64_t j = 0; j < lo; j++)
+      scatter_position(p, x, source, start, out, first + j); // in order: windows overlap
+    if (lines_ok) {
+      int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1],
+              place = w.place + lo * step;
+      scatter_line(p, x + place, source + (first + lo) * p->run, start, out + place, hi - lo, step);
+    }
+    for (int64_t j = hi; j < length; j++) scatter_position(p, x, source, start, out, first + j);
+  }
+}
+
+// In f32; sums are rounded when all is in.
+static void scatter_part_bf16(const window_plan *p, const uint16_t *x, const uint16_t *source,
+                              float start, uint16_t *out, float *room) {
+  int64_t elements = p->in_elements / p->parts, windows = p->out_elements / p->parts;
+  float *wide_source = room + elements, *wide_out = wide_source + windows;
+  vt_window_widen(room, x, elements);
+  vt_window_widen(wide_source, source, windows);
+  scatter_part(p, room, wide_source, start, wide_out);
+  vt_window_narrow(out, wide_out, elements);
+}
+
+static int64_t part_floats(const window_plan *p) {
+  return (2 * p->in_elements + p->out_elements) / p->parts;
+}
+
 static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
-  const float *x = call->operands[0], *source = call->operands[1];
-  float *out = call->outputs[0], start = *(const float *)call->operands[2];
-  bool apart = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 &&
-               p->out_dims[0] == p->in_dims[0];
-  int64_t parts = apart ? p->out_dims[0] : 1;
-  int64_t cleared = p->in_elements / parts, length = p->rank ? p->out_dims[p->rank - 1] : 1;
-  int64_t lines = p->out_elements / p->run / parts / length;
-  bool lines_ok = p->rank && p->run <= RUN;
-#pragma omp parallel for schedule(                                                                 \
-        dynamic, 1 + parts / VT_LOOP_SHARES) if (p->in_elements > (16 << 10) && parts > 1)
-  for (int64_t part = 0; part < parts; part++) {
-    if (!p->covers) fill_run((uint32_t *)out + part * cleared, call->operands[2], cleared);
-    for (int64_t line = part * lines; line < (part + 1) * lines; line++) {
-      int64_t lo = 0, hi = 0, first = line * length;
-      window_at w = locate(p, first);
-      if (lines_ok) inside_span(p, &w, &lo, &hi);
-      for (int64_t j = 0; j < lo; j++)
-        scatter_position(p, x, source, start, out, first + j); // in order: windows overlap
-      if (lines_ok) {
-        int64_t step = p->stride[p->rank - 1] * p->in_strides[p->rank - 1],
-                place = w.place + lo * step;
-        scatter_line(p, x + place, source + (first + lo) * p->run, start, out + place, hi - lo,
-                     step);
-      }
-      for (int64_t j = hi; j < length; j++) scatter_position(p, x, source, start, out, first + j);
-    }
+  int64_t elements = p->in_elements / p->parts, windows = p->out_elements / p->parts;
+  bool shared = p->in_elements > (16 << 10) && p->parts > 1;
+#pragma omp parallel for num_threads(shared ? p->threads : 1)                                      \
+    schedule(dynamic, 1 + p->parts / VT_LOOP_SHARES)
+  for (int64_t part = 0; part < p->parts; part++) {
+    int64_t at = part * elements, from = part * windows;
+    if (p->dtype == VT_BF16)
+      scatter_part_bf16(
+          p, (const uint16_t *)call->operands[0] + at, (const uint16_t *)call->operands[1] + from,
+          vt_f32_from_bf16(*(const uint16_t *)call->operands[2]), (uint16_t *)call->outputs[0] + at,
+          (float *)call->scratch + omp_get_thread_num() * part_floats(p));
+    else
+      scatter_part(p, (const float *)call->operands[0] + at,
+                   (const float *)call->operands[1] + from, *(const float *)call->operands[2],
+                   (float *)call->outputs[0] + at);
   }
 }
 
@@ -513,6 +540,15 @@ static bool read_window(const vt_op *op, window_plan *p) {
   return fits || (!scatter && p->scan_dim >= 0);
 }
 
+// Windows at different outermost positions do not overlap when that dimension's window size is 1.
+static void split_gradient(window_plan *p) {
+  bool apart = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 &&
+               p->out_dims[0] == p->in_dims[0];
+  p->parts = apart ? p->out_dims[0] : 1;
+  int64_t most = omp_get_max_threads();
+  p->threads = (int32_t)(p->parts < most ? p->parts : most);
+}
+
 static int64_t *window_places(vt_arena *arena, const window_plan *p) {
   int64_t *offsets = VT_NEW_ARRAY(arena, int64_t, p->window_elements);
   for (int64_t k = 0; k < p->window_elements; k++) {
@@ -528,8 +564,10 @@ static int64_t *window_places(vt_arena *arena, const window_plan *p) {
 // Windows of rows and columns alone, without channels after them; NULL for others.
 static const vt_native *create_planes(vt_arena *arena, const window_plan *p, bool scatter) {
   int32_t outer = p->rank > 2 ? p->rank - 2 : 0;
-  if (p->dtype != VT_F32 || p->run != 1 || !p->rank || (!scatter && p->scan_dim >= 0)) return NULL;
-  vt_plane_windows w = {.planes = 1, .reducer = p->reducer};
+  bool bf16 = p->dtype == VT_BF16;
+  if ((p->dtype != VT_F32 && !bf16) || p->run != 1 || !p->rank || (!scatter && p->scan_dim >= 0))
+    return NULL;
+  vt_plane_windows w = {.planes = 1, .reducer = p->reducer, .bf16 = bf16};
   for (int32_t i = 0; i < outer; i++) {
     if (p->size[i] != 1 || p->stride[i] != 1 || p->low[i] || p->out_dims[i] != p->in_dims[i])
       return NULL;
@@ -559,11 +597,14 @@ const vt_native *vt_window_create(vt_arena *arena, const vt_op *op) {
                  p->out_dims[i] * p->stride[i] == p->in_dims[i];
   }
   if (scatter || p->scan_dim < 0) p->offsets = window_places(arena, p);
+  if (scatter) split_gradient(p);
   vt_native *native = VT_NEW(arena, vt_native);
   *native = (vt_native){.run = scatter            ? run_scatter
                                : p->scan_dim >= 0 ? run_scan
                                                   : run_window,
                         .plan = p};
+  if (scatter && p->dtype == VT_BF16)
+    native->scratch_bytes = p->threads * part_floats(p) * (int64_t)sizeof(float);
   return native;
 }
 
@@ -582,13 +623,17 @@ bool vt_window_supports(const vt_op *op) {
   if (op->result_count != 1 || vt_type_elements(in) == 0 ||
       vt_type_elements(op->results[0].type) == 0)
     return false;
+  // Sums may be of a wider type than what is added up.
+  if (op->results[0].type.dtype != in.dtype || op->operands[1]->type.dtype != in.dtype)
+    return false;
   if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
     return false;
   window_plan plan = {0};
   if (!read_window(op, &plan)) return false;
   if (scatter)
-    return in.dtype == VT_F32 && vt_type_elements(op->operands[1]->type) > 0 &&
-           keeps_maximum(op->regions[0]) && vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
+    return (in.dtype == VT_F32 || in.dtype == VT_BF16) &&
+           vt_type_elements(op->operands[1]->type) > 0 && keeps_maximum(op->regions[0]) &&
+           vt_reducer_of_body(op->regions[1]) == VT_REDUCE_ADD;
   vt_reducer reducer = vt_reducer_of_body(op->regions[0]);
   if (op->operand_count != 2 || reducer < VT_REDUCE_ADD || reducer > VT_REDUCE_MIN) return false;
   bool line = plan.scan_dim >= 0 && plan.in_strides[plan.scan_dim] < NARROW;
