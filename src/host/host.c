@@ -18,6 +18,7 @@
 #include "host/loop_products.h"
 #include "host/norm_sums.h"
 #include "host/plan.h"
+#include "host/row_picks.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
 #include "host/wide_sums.h"
@@ -153,8 +154,9 @@ static vt_status cut_products(vt_program *program) {
   return st;
 }
 
-static vt_status share_sums(vt_program *program) {
+static vt_status save_walks(vt_program *program) {
   bool changed;
+  if (!is_skipped("row_picks")) VT_TRY(vt_row_picks(program->module, &changed));
   return is_skipped("norm_sums") ? VT_OK : vt_norm_sums(program->module, &changed);
 }
 
@@ -179,7 +181,7 @@ static vt_status plan_program(void *user) {
   program->small =
       !options->compile_all && func_work(program->module->main, SMALL_WORK) < SMALL_WORK;
   if (!program->small && !options->evaluator_only) {
-    VT_TRY(share_sums(program));
+    VT_TRY(save_walks(program));
     VT_TRY(keep_wide(program));
     VT_TRY(turn_images(program));
     VT_TRY(cut_products(program));

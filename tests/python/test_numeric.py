@@ -175,3 +175,28 @@ def test_convolution_of_one_pixel_over_a_dilated_input(padding):
                                             dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest")
 
     same_as_cpu(convolve, x, kernel, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16, 8192), (4, 8, 4096)])
+@pytest.mark.parametrize("labels_dtype", [np.int32, np.uint8])
+def test_loss_of_labels(shape, labels_dtype):
+    """One logarithm of each row, and the gradient of it (src/host/row_picks.h), also for labels that are none."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 3, shape).astype(np.float32)
+    x[..., 5] = -np.inf
+    labels = rng.integers(0, 200, shape[:-1]).astype(labels_dtype)
+    labels.flat[:3] = 5, 255, 0
+    if labels_dtype == np.int32:
+        labels.flat[3:6] = -1, -shape[-1] - 3, shape[-1]
+
+    def loss(x, labels):
+        picked = jnp.take_along_axis(jax.nn.log_softmax(2 * x), labels[..., None], -1)[..., 0]
+        return jnp.where(jnp.isfinite(picked), picked, 0).sum(), picked
+
+    both = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (total, picked), gradient = both(x, labels)
+    with jax.default_device(jax.devices("cpu")[0]):
+        (want, want_picked), want_gradient = both(x, labels)
+    np.testing.assert_allclose(picked, want_picked, rtol=1e-5)
+    np.testing.assert_allclose(total, want, rtol=1e-5)
+    np.testing.assert_allclose(gradient, want_gradient, rtol=1e-4, atol=1e-6)
