@@ -33,8 +33,8 @@ typedef struct vt_chip {
   int64_t hbm_reserved_bytes; // per device
   double hbm_bytes_per_s, bf16_flops_per_s, clock_hz; // per chip
   int32_t mxus_per_core, mxu_edge;
-  int32_t narrow_products; // 8-bit products in the time of one bf16 product
-  bool narrow_floats;      // those of floats, too
+  int32_t narrow_integers; // products of 8-bit integers in the time of one bf16 product
+  int32_t narrow_floats;   // of 8-bit floats
   int64_t vmem_bytes_per_core;
   int64_t cmem_bytes; // a second memory on the chip, per chip
   int32_t ici_links;

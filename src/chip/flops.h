@@ -7,6 +7,8 @@
 
 // Of a dot or a convolution; a multiply-add counts as two, products with padding do not count.
 double vt_flops_of_product(const vt_op *op);
+// Matrix units of a chip; how fast they load weights is not known here.
+vt_matrix_units vt_units_of(const vt_chip *chip);
 // How many products of its element types the matrix units make in the time of one in bf16.
 double vt_flops_at_once(const vt_chip *chip, const vt_op *op);
 

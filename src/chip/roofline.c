@@ -109,16 +109,15 @@ double vt_flops_of_product(const vt_op *op) {
   return op->code == VT_OP_CONVOLUTION ? convolution_flops(op) : dot_flops(op);
 }
 
-// Matrix units take 8-bit numbers faster on some chips, and 4-bit numbers faster still.
+vt_matrix_units vt_units_of(const vt_chip *chip) {
+  return (vt_matrix_units){.edge = chip->mxu_edge,
+                           .narrow_integers = chip->narrow_integers,
+                           .narrow_floats = chip->narrow_floats};
+}
+
 double vt_flops_at_once(const vt_chip *chip, const vt_op *op) {
-  vt_dtype a = op->operands[0]->type.dtype, b = op->operands[1]->type.dtype;
-  bool floats = vt_dtype_is_float(a) || vt_dtype_is_float(b);
-  int32_t bits_a = vt_dtype_get(a)->bits, bits_b = vt_dtype_get(b)->bits;
-  int32_t bits = bits_a > bits_b ? bits_a : bits_b;
-  if (floats && !chip->narrow_floats) return 1;
-  double rate = 1;
-  for (int32_t most = 8; most >= 4 && bits <= most; most /= 2) rate *= chip->narrow_products;
-  return rate;
+  vt_matrix_units units = vt_units_of(chip);
+  return vt_products_at_once(&units, op->operands[0]->type.dtype, op->operands[1]->type.dtype);
 }
 
 static double library_flops(const vt_op *op) {

@@ -20,10 +20,27 @@ typedef struct vt_kernel_cost {
   bool parallel;                  // its steps may be divided among cores
 } vt_kernel_cost;
 
-// Of a custom call in a function of `scope`, for matrix units of `edge` rows and columns that take
-// `load` rows while they load weights. false: it holds no kernel.
-typedef bool vt_kernel_cost_of(const vt_op *call, const vt_scope *scope, double edge, double load,
-                               vt_kernel_cost *out);
+// The matrix units that a kernel finds.
+typedef struct vt_matrix_units {
+  double edge; // rows and columns
+  double load; // rows of the left operand that they take while they load weights
+  // Products of 8-bit integers in the time of one of bf16 (of 4-bit ones, its square); of floats.
+  int32_t narrow_integers, narrow_floats;
+} vt_matrix_units;
+
+// How many products of two element types the units make in the time of one of bf16. An integer
+// beside a float is widened to one of 16 bits.
+static inline double vt_products_at_once(const vt_matrix_units *units, vt_dtype a, vt_dtype b) {
+  int32_t bits_a = vt_dtype_get(a)->bits, bits_b = vt_dtype_get(b)->bits;
+  int32_t bits = bits_a > bits_b ? bits_a : bits_b;
+  if (vt_dtype_is_float(a) != vt_dtype_is_float(b) || bits > 8) return 1;
+  if (vt_dtype_is_float(a)) return units->narrow_floats;
+  return units->narrow_integers * (bits > 4 ? 1.0 : units->narrow_integers);
+}
+
+// Of a custom call in a function of `scope`. false: it holds no kernel.
+typedef bool vt_kernel_cost_of(const vt_op *call, const vt_scope *scope,
+                               const vt_matrix_units *units, vt_kernel_cost *out);
 
 // What the program itself says that one run of a kernel costs. false: nothing.
 typedef struct vt_kernel_said {

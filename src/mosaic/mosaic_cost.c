@@ -12,11 +12,12 @@
 #include "mosaic/mosaic_ir.h"
 
 enum { MOST_POINTS = 256, MOST_TURNS = 32, MOST_STEPS = 1 << 20, LANES = 128, SUBLANES = 8 };
+enum { FP32_PASSES = 6 }; // of bf16, as XLA multiplies at its highest precision
 
 typedef struct walk {
   const vt_mosaic *kernel;
   vt_kernel_cost *cost;
-  double edge, load;
+  const vt_matrix_units *units;
   int64_t *values; // by slot
   bool *known;
   const vt_literal **tables; // by number of the operand that comes before the grid starts; or NULL
@@ -157,9 +158,12 @@ static void count_product(walk *w, const vt_mop *op, double times) {
   double columns = (double)out.dims[out.rank - 1];
   double rows = (double)vt_mtype_elements(out) / fmax(columns, 1);
   double depth = (double)vt_mtype_elements(left) / fmax(rows, 1);
-  double passes = vt_dtype_get(left.dtype)->bits <= 8 ? 0.5 : 1;
-  double tiles = ceil(depth / w->edge) * ceil(columns / w->edge);
-  w->cost->rows += times * passes * tiles * fmax(ceil(rows / SUBLANES) * SUBLANES, w->load);
+  vt_dtype right = op->operands[1]->type.dtype;
+  double passes = 1 / vt_products_at_once(w->units, left.dtype, right), edge = w->units->edge;
+  if (vt_mop_i64(op, VT_MATTR_PRECISION, 0) == VT_MWORD_FP32 && left.dtype == VT_F32)
+    passes = FP32_PASSES;
+  double tiles = ceil(depth / edge) * ceil(columns / edge);
+  w->cost->rows += times * passes * tiles * fmax(ceil(rows / SUBLANES) * SUBLANES, w->units->load);
   w->cost->flops += times * 2 * rows * depth * columns;
   w->cost->floats[VT_OP_ADD] += times * registers_of(out); // into the sum
 }
@@ -332,7 +336,7 @@ static const vt_literal **tables_of(const vt_mosaic *k, const vt_op *call, const
   return tables;
 }
 
-bool vt_mosaic_cost(const vt_op *call, const vt_scope *scope, double edge, double load,
+bool vt_mosaic_cost(const vt_op *call, const vt_scope *scope, const vt_matrix_units *units,
                     vt_kernel_cost *out) {
   const vt_mosaic *k = vt_mosaic_of(call);
   *out = (vt_kernel_cost){.steps = 1};
@@ -342,8 +346,7 @@ bool vt_mosaic_cost(const vt_op *call, const vt_scope *scope, double edge, doubl
   vt_arena arena = {0};
   walk w = {k,
             out,
-            edge,
-            load,
+            units,
             VT_NEW_ARRAY(&arena, int64_t, k->slot_count + 1),
             VT_NEW_ARRAY(&arena, bool, k->slot_count + 1),
             tables_of(k, call, scope, &arena),

@@ -465,19 +465,21 @@ def body(x, y, z, total, *, steps):
     @pl.when(pl.program_id(2) == 0)
     def _():
         total[...] = jnp.zeros_like(total)
-    total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+    total[...] += jnp.dot(x[...], y[...], preferred_element_type=sums, precision=precision)
     @pl.when(pl.program_id(2) == steps - 1)
     def _():
         z[...] = total[...].astype(z.dtype)
 
-n, m, k, c = map(int, sys.argv[1:])
-a = jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
+n, m, k, c = map(int, sys.argv[1:5])
+element, precision = (sys.argv[5:] + ["bfloat16", "default"])[:2]
+sums = jnp.int32 if element == "int8" else jnp.float32
+a = jax.ShapeDtypeStruct((n, n), jnp.dtype(element))
 blocks = [pl.BlockSpec((m, k), lambda i, j, l: (i, l)), pl.BlockSpec((k, c), lambda i, j, l: (l, j))]
 product = pl.pallas_call(
     functools.partial(body, steps=n // k), out_shape=a,
     grid_spec=pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=0, in_specs=blocks, out_specs=pl.BlockSpec((m, c), lambda i, j, l: (i, j)),
-        scratch_shapes=[pltpu.VMEM((m, c), jnp.float32)], grid=(n // m, n // c, n // k)),
+        scratch_shapes=[pltpu.VMEM((m, c), sums)], grid=(n // m, n // c, n // k)),
     compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")))
 print(jax.jit(product).trace(a, a).lower(lowering_platforms=("tpu",)).as_text())
 """
@@ -494,6 +496,23 @@ def test_pallas_products_are_near_what_was_published(tpu_only, tmp_path, sizes, 
     assert abs((report["seconds"] + 115e-6) / published - 1) < 0.08, report
     (kernel,) = report["kernels"]
     assert kernel["flops"] == pytest.approx(2 * sizes[0] ** 3)
+
+
+@pytest.mark.parametrize("slice_name,element,precision,times", [
+    ("v4-8", "int8", "default", 1), ("v5litepod-1", "int8", "default", 0.5), ("v6e-1", "float8_e4m3fn", "default", 1),
+    ("tpu7x-8", "int8", "default", 1), ("tpu7x-8", "float8_e4m3fn", "default", 0.5), ("v5litepod-1", "float32", "highest", 6),
+])  # fmt: skip
+def test_what_a_pallas_product_takes_depends_on_its_types(tpu_only, tmp_path, slice_name, element, precision, times):
+    """The matrix units take that many times as long as for bf16, which those of all chips multiply."""
+    seconds = {}
+    for kind in (("bfloat16", "default"), (element, precision)):
+        program = tmp_path / f"{kind[0]}.mlir"
+        program.write_text(subprocess.run([sys.executable, "-c", PALLAS_PRODUCT, "8192", "512", "1024", "1024", *kind], check=True,
+                                          text=True, capture_output=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}).stdout)  # fmt: skip
+        report = json.loads(vtpu("predict", program, "-t", slice_name, "--json").stdout)
+        seconds[kind] = report["seconds"] * report["busy"]["MXU"]
+    bf16, other = seconds.values()
+    assert other / bf16 == pytest.approx(times, rel=0.02)  # long programs slow the units down a little
 
 
 SPLASH = """

@@ -308,8 +308,10 @@ static double indexed_rows(const vt_op *op) {
 static bool work_of_call(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel) {
   const vt_op *call = kernel->hero;
   vt_kernel_cost cost;
+  vt_matrix_units units = vt_units_of(model->chip);
+  units.load = model->rates->weight_load;
   if (!model->cost_of || !call || call->code != VT_OP_CUSTOM_CALL ||
-      !model->cost_of(call, scope, model->chip->mxu_edge, model->rates->weight_load, &cost))
+      !model->cost_of(call, scope, &units, &cost))
     return false;
   vector_work w = {.lanes = cost.lanes, .loads = cost.loads, .stores = cost.stores};
   for (int code = 0; code < VT_OP_COUNT; code++)
