@@ -82,6 +82,15 @@ static void handle_signals(bool report) {
   for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) sigaction(passed[i], &pass, NULL);
 }
 
+// Names Python where a script stands in the program's place.
+static void explain_exec(const char *name, int error) {
+  size_t length = strlen(name);
+  bool script = length > 3 && !strcmp(name + length - 3, ".py") && access(name, F_OK) == 0;
+  fprintf(stderr, "vtpu run: %s: %s", name, strerror(error));
+  if (script) fprintf(stderr, "; python3 starts it: vtpu run -- python3 %s", name);
+  fprintf(stderr, "\n");
+}
+
 _Noreturn static void become(const vt_slice *slice, char **command, int notes) {
   char why[256] = "";
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -89,7 +98,7 @@ _Noreturn static void become(const vt_slice *slice, char **command, int notes) {
   if (!vt_run_show_chips(slice, why, sizeof why)) dprintf(notes, "%s", why);
   execvp(command[0], command);
   int error = errno;
-  fprintf(stderr, "vtpu run: %s: %s\n", command[0], strerror(error));
+  explain_exec(command[0], error);
   _exit(error == ENOENT ? NOT_FOUND : NOT_EXECUTABLE);
 }
 

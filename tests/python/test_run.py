@@ -42,6 +42,14 @@ def test_the_report_says_what_the_program_did(report):
     assert "v4-8: 4 x TPU v4" in page and "import jax" in page
 
 
+@pytest.mark.parametrize("word", ["train.py", "./train.py"])
+def test_a_script_in_the_place_of_a_program(tpu_only, tmp_path, word):
+    (tmp_path / "train.py").write_text("import jax\n")
+    done = subprocess.run([VTPU, "run", word], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode in (126, 127) and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(f"; python3 starts it: vtpu run -- python3 {word}\n"), done.stderr
+
+
 @pytest.mark.parametrize("user", ["", 65534])
 def test_a_program_opens_terminals(tpu_only, user):
     """As `!ls` of a notebook does."""
