@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "eval/kernel.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -161,6 +162,49 @@ static vt_value *simplify_pad(vt_op *op) {
   for (uint32_t i = 0; i < count; i++)
     if (low[i] || high[i] || (interior[i] && op->operands[0]->type.dims[i] > 1)) return NULL;
   return op->operands[0];
+}
+
+static bool all_are(const vt_op *op, vt_attr_key key, int64_t wanted) {
+  uint32_t count = 0;
+  const int64_t *numbers = vt_op_attr(op, key) ? vt_attr_ints(op, key, &count) : NULL;
+  for (uint32_t i = 0; i < count; i++)
+    if (numbers[i] != wanted) return false;
+  return true;
+}
+
+// Whether combining the value with itself gives the value.
+static bool stays_alone(vt_opcode code, const vt_value *value) {
+  return code == VT_OP_MAXIMUM || code == VT_OP_MINIMUM || code == VT_OP_AND || code == VT_OP_OR ||
+         (code == VT_OP_ADD && vt_is_splat_of(value, 0)) ||
+         (code == VT_OP_MULTIPLY && vt_is_splat_of(value, 1));
+}
+
+static bool same_constant(const vt_value *a, const vt_value *b) {
+  const vt_op *x = def_of(a, VT_OP_CONSTANT), *y = def_of(b, VT_OP_CONSTANT);
+  return a == b || (x && y && vt_op_equal(x, y, NULL));
+}
+
+// Windows over an array padded with their initial value pad it themselves.
+static vt_value *simplify_windows(vt_op *op) {
+  const vt_op *pad = op->operand_count == 2 ? def_of(op->operands[0], VT_OP_PAD) : NULL;
+  if (!pad || !same_constant(pad->operands[1], op->operands[1])) return NULL;
+  if (!stays_alone(vt_region_binary(op->regions[0], 0, 1), op->operands[1])) return NULL;
+  if (!all_are(pad, VT_ATTR_INTERIOR_PADDING, 0) || !all_are(op, VT_ATTR_BASE_DILATIONS, 1))
+    return NULL;
+  uint32_t rank;
+  const int64_t *low = vt_attr_ints(pad, VT_ATTR_EDGE_PADDING_LOW, &rank);
+  const int64_t *high = vt_attr_ints(pad, VT_ATTR_EDGE_PADDING_HIGH, NULL);
+  const int64_t *own =
+      vt_op_attr(op, VT_ATTR_PADDING) ? vt_attr_ints(op, VT_ATTR_PADDING, NULL) : NULL;
+  int64_t both[2 * VT_MAX_RANK];
+  for (uint32_t d = 0; d < rank; d++) {
+    if (low[d] < 0 || high[d] < 0) return NULL;
+    both[2 * d] = low[d] + (own ? own[2 * d] : 0);
+    both[2 * d + 1] = high[d] + (own ? own[2 * d + 1] : 0);
+  }
+  op->operands[0] = pad->operands[0];
+  vt_op_set_ints(op, VT_ATTR_PADDING, 2 * rank, both);
+  return &op->results[0];
 }
 
 static vt_value *simplify_concatenate(vt_op *op) {
@@ -331,6 +375,8 @@ static vt_value *simplify_op(vt_op *op) {
     return simplify_slice(op);
   case VT_OP_PAD:
     return simplify_pad(op);
+  case VT_OP_REDUCE_WINDOW:
+    return simplify_windows(op);
   case VT_OP_CONCATENATE:
     return simplify_concatenate(op);
   case VT_OP_DYNAMIC_SLICE:
