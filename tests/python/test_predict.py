@@ -515,6 +515,34 @@ def test_what_a_pallas_product_takes_depends_on_its_types(tpu_only, tmp_path, sl
     assert other / bf16 == pytest.approx(times, rel=0.02)  # long programs slow the units down a little
 
 
+ATTENTION = """
+import sys
+import jax, jax.numpy as jnp
+
+def attend(q, k, v):
+    if sys.argv[1] == "queries":
+        scores = (q * 0.125) @ k.swapaxes(-1, -2)
+    else:
+        scores = q @ k.swapaxes(-1, -2) * 0.125
+    return jax.nn.softmax(scores, -1) @ v
+
+x = jax.ShapeDtypeStruct((4, 12, 512, 64), jnp.bfloat16)
+print(jax.jit(attend).trace(x, x, x).lower(lowering_platforms=("tpu",)).as_text())
+"""
+
+
+def test_where_attention_scales_makes_no_difference(tpu_only, tmp_path):
+    """In bf16 too, where the exponentials are converted before they are summed."""
+    for slice_name in ("v3-8", "v4-8", "v5litepod-1", "v6e-1", "tpu7x-8"):
+        seconds = []
+        for scaled in ("queries", "scores"):
+            program = tmp_path / f"{scaled}.mlir"
+            program.write_text(subprocess.run([sys.executable, "-c", ATTENTION, scaled], check=True, text=True, capture_output=True,
+                                              env=os.environ | {"JAX_PLATFORMS": "cpu"}).stdout)  # fmt: skip
+            seconds.append(json.loads(vtpu("predict", program, "-t", slice_name, "--json").stdout)["seconds"])
+        assert seconds[0] == pytest.approx(seconds[1], rel=0.05), slice_name
+
+
 SPLASH = """
 import sys
 import jax, jax.numpy as jnp

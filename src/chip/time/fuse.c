@@ -305,9 +305,8 @@ static bool reaches(fusing *f, int32_t from, int32_t to) {
   stack[size++] = from;
   while (size) {
     const group *g = &groups[find(f, stack[--size])];
-    const int32_t *later = g->later.data;
     for (size_t i = 0, count = g->later.size; i < count; i++) {
-      int32_t next = later[i];
+      int32_t next = g->later.data[i];
       while (groups[next].joined != NONE) next = groups[next].joined;
       if (next == to) return true;
       group *reached = &groups[next];
@@ -353,13 +352,20 @@ static bool read_once(const fusing *f, const vt_value *value) {
          !f->known[value->id].uses->next;
 }
 
+// Whether a reduction sums what the operator converts: it reads that itself.
+static bool is_summed(const fusing *f, const vt_op *op) {
+  const use *u = op->code == VT_OP_CONVERT ? f->known[op->results[0].id].uses : NULL;
+  while (u && !is_reduction(u->op)) u = u->next;
+  return u;
+}
+
 // Whether all that read the value carry on element by element: they share its kernel.
 static bool read_in_step(const fusing *f, const vt_value *value) {
   int32_t count = 0;
   if (f->known[value->id].returned) return false;
   for (const use *u = f->known[value->id].uses; u; u = u->next)
     if (++count > MOST_SIBLINGS || !is_elementwise(u->op) ||
-        elements(f, &u->op->results[0]) != elements(f, value))
+        elements(f, &u->op->results[0]) != elements(f, value) || is_summed(f, u->op))
       return false;
   return true;
 }
