@@ -181,7 +181,7 @@ static bool stays_alone(vt_opcode code, const vt_value *value) {
 
 static bool same_constant(const vt_value *a, const vt_value *b) {
   const vt_op *x = def_of(a, VT_OP_CONSTANT), *y = def_of(b, VT_OP_CONSTANT);
-  return a == b || (x && y && vt_op_equal(x, y, NULL));
+  return a == b || (x && y && vt_op_equal(x, y, y->operands));
 }
 
 // Windows over an array padded with their initial value pad it themselves.
