@@ -8,9 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "host/host.h"
+#include "host/compiled_text.h"
 #include "host/plan.h"
-#include "import/import.h"
 #include "ir/number.h"
 
 enum { ROWS = 61, COLUMNS = 37, COUNT = ROWS * COLUMNS };
@@ -57,21 +56,7 @@ static vt_program *compile(const row *r, bool evaluator) {
   vt_text_printf(&text, "module @m {\nfunc.func @main(%%x: " C ", %%y: " C ") -> %s {\n%s", r->type,
                  r->code);
   vt_text_printf(&text, "return %%r : %s\n}\n}\n", r->type);
-  vt_module *module = NULL;
-  vt_program *program = NULL;
-  vt_host_options options = {
-      .device_count = 1, .evaluator_only = evaluator, .compile_all = !evaluator};
-  vt_status st = vt_import((vt_bytes){(const uint8_t *)vt_text_string(&text), text.size}, &module);
-  if (!st) st = vt_host_compile(module, &options, &program);
-  if (st) fail_msg("%s\n%s", vt_status_message(st), vt_text_string(&text));
-  vt_text_free(&text);
-  return program;
-}
-
-static void run(vt_program *program, void *x, void *y, void *out) {
-  vt_status st =
-      vt_program_run(program, &(vt_run){.params = (void *[]){x, y}, .results = (void *[]){out}});
-  if (st) fail_msg("%s", vt_status_message(st));
+  return compiled_text(&text, evaluator);
 }
 
 // Pairs of all specials as parts, then ordinary numbers of all sizes.
@@ -107,8 +92,8 @@ static void bits_are_the_evaluators(void **state) {
     vt_program *evaluated = compile(&rows[i], true), *compiled = compile(&rows[i], false);
     if (compiled->kernels.size != 1 || compiled->plan->step_count != 1)
       fail_msg("%s: not one kernel", rows[i].code);
-    run(evaluated, x, y, want);
-    run(compiled, x, y, got);
+    run_pair(evaluated, x, y, want);
+    run_pair(compiled, x, y, got);
     if (!same(&rows[i], want, got)) fail_msg("%s: other bits", rows[i].code);
     vt_program_destroy(evaluated);
     vt_program_destroy(compiled);

@@ -11,6 +11,7 @@
 #include "host/kernel_planes.h"
 #include "host/nest.h"
 #include "ir/number.h"
+#include "passes/rewrite.h"
 
 // Elements of a run processed at once; fewer than NARROW do not use vectors.
 enum { RUN = 256, NARROW = 16 };
@@ -470,15 +471,6 @@ static void run_scatter(const vt_native_call *call) {
 
 // ---- Preparing.
 
-static bool all_are(const vt_op *op, vt_attr_key key, int64_t x) {
-  if (!vt_op_attr(op, key)) return true;
-  uint32_t count;
-  const int64_t *list = vt_attr_ints(op, key, &count);
-  for (uint32_t i = 0; i < count; i++)
-    if (list[i] != x) return false;
-  return true;
-}
-
 // A single scan: stride 1, one window as long as its dimension that looks back (or ahead) over all
 // of it.
 static void find_scan(window_plan *p, const int64_t *high) {
@@ -626,7 +618,7 @@ bool vt_window_supports(const vt_op *op) {
   // Sums may be of a wider type than what is added up.
   if (op->results[0].type.dtype != in.dtype || op->operands[1]->type.dtype != in.dtype)
     return false;
-  if (!all_are(op, VT_ATTR_BASE_DILATIONS, 1) || !all_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
+  if (!vt_ints_are(op, VT_ATTR_BASE_DILATIONS, 1) || !vt_ints_are(op, VT_ATTR_WINDOW_DILATIONS, 1))
     return false;
   window_plan plan = {0};
   if (!read_window(op, &plan)) return false;

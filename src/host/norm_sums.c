@@ -28,14 +28,12 @@ enum { LEAST_BYTES = 256 << 10 }; // of an array whose sums are looked at
 
 // Sums of the function by the id of what is added up; the latest where there are several.
 typedef struct known {
-  vt_func *func;
   vt_op **sums;  // anywhere
   vt_op **above; // before the op in hand
 } known;
 
 // What a sum adds up, without the factors that leave it.
 typedef struct product {
-  const vt_op *sum;
   vt_value *rest;
   vt_value *factors[MOST_FACTORS]; // as they are in the product
   uint32_t count;
@@ -68,16 +66,6 @@ static bool same_dims(const vt_op *a, const vt_op *b) {
   return true;
 }
 
-static bool number_of(const vt_value *value, double *out) {
-  while (value->op && value->op->code == VT_OP_BROADCAST_IN_DIM) value = value->op->operands[0];
-  const vt_op *op = made_by(value, VT_OP_CONSTANT);
-  if (!op) return false;
-  const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
-  if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
-  *out = vt_number_load(literal->type.dtype, literal->data, 0);
-  return true;
-}
-
 static vt_value *splat(vt_op *before, double x) {
   vt_arena *arena = &before->func->module->arena;
   vt_literal *literal = VT_NEW(arena, vt_literal);
@@ -91,7 +79,7 @@ static vt_value *splat(vt_op *before, double x) {
 // but for dimensions of size 1, has a number for each result or one for all.
 static bool is_factor(const vt_op *sum, const vt_value *value) {
   double number;
-  if (number_of(value, &number)) return true;
+  if (vt_is_number(value, &number)) return true;
   const vt_op *wide = made_by(value, VT_OP_BROADCAST_IN_DIM);
   if (!wide) return false;
   vt_type from = wide->operands[0]->type;
@@ -106,7 +94,7 @@ static bool is_factor(const vt_op *sum, const vt_value *value) {
 // That factor as a value of the sum's result.
 static vt_value *narrowed(vt_op *before, const vt_value *factor) {
   double number;
-  if (number_of(factor, &number)) return splat(before, number);
+  if (vt_is_number(factor, &number)) return splat(before, number);
   vt_value *from = factor->op->operands[0];
   vt_type out = before->results[0].type;
   if (vt_type_elements(from->type) == vt_type_elements(out)) {
@@ -123,7 +111,7 @@ static vt_value *narrowed(vt_op *before, const vt_value *factor) {
 }
 
 static product without_factors(const vt_op *sum) {
-  product p = {.sum = sum, .rest = sum->operands[0]};
+  product p = {.rest = sum->operands[0]};
   for (uint32_t step = 0; step < MOST_FACTORS; step++) {
     const vt_op *negate = made_by(p.rest, VT_OP_NEGATE), *times = made_by(p.rest, VT_OP_MULTIPLY);
     if (negate) {
@@ -144,15 +132,15 @@ static const vt_value *without_reshapes(const vt_value *value) {
   return value;
 }
 
-// The sum of another array over the same dimensions.
-static vt_value *sum_of(vt_op *before, const vt_op *sum, vt_value *value) {
-  vt_op *made = vt_op_create(before->func, VT_OP_REDUCE, sum->loc, 2,
+// The sum of another array over the same dimensions, before this one.
+static vt_op *sum_of(vt_op *sum, vt_value *value) {
+  vt_op *made = vt_op_create(sum->func, VT_OP_REDUCE, sum->loc, 2,
                              (vt_value *[]){value, sum->operands[1]}, 1, &sum->results[0].type, 1);
-  made->regions[0] = vt_func_clone(before->func->module, sum->regions[0]);
+  made->regions[0] = vt_func_clone(sum->func->module, sum->regions[0]);
   made->attrs = sum->attrs;
   made->attr_count = sum->attr_count;
-  vt_op_insert(before, made);
-  return &made->results[0];
+  vt_op_insert(sum, made);
+  return made;
 }
 
 static double added_up(const vt_op *sum) {
@@ -167,7 +155,7 @@ static vt_op *sum_of_mean(const vt_op *sum, const vt_value *x, const vt_value *v
   const vt_op *over = made_by(mean, VT_OP_DIVIDE), *times = made_by(mean, VT_OP_MULTIPLY);
   const vt_op *op = over ? over : times;
   double by, n = added_up(sum);
-  if (!op || !number_of(op->operands[1], &by)) return NULL;
+  if (!op || !vt_is_number(op->operands[1], &by)) return NULL;
   if (fabs(by * (over ? 1 / n : n) - 1) > 1e-6) return NULL;
   const vt_value *total = without_reshapes(op->operands[0]);
   if (!total->op || !is_sum(total->op) || total->op->operands[0] != x) return NULL;
@@ -194,10 +182,8 @@ static vt_value *sum_of_rest(known *k, vt_op *sum, vt_value *rest) {
   vt_op *there = rest->id < 0 ? NULL : k->sums[rest->id];
   if (!there || there == sum || !same_dims(there, sum)) return NULL;
   vt_op *above = k->above[rest->id];
-  if (above && same_dims(above, sum)) return &above->results[0];
-  vt_value *made = sum_of(sum, sum, rest);
-  k->above[rest->id] = made->op;
-  return made;
+  if (!above || !same_dims(above, sum)) k->above[rest->id] = above = sum_of(sum, rest);
+  return &above->results[0];
 }
 
 // The same sum from one that is known; NULL: none is.
@@ -217,7 +203,7 @@ static vt_status visit(vt_func *func, void *user) {
   bool *changed = user;
   vt_arena arena = {.brief = true};
   vt_func_number(func);
-  known k = {.func = func};
+  known k = {0};
   for (vt_op *op = func->first; op; op = op->next) {
     if (!is_sum(op)) continue;
     if (!k.sums) {

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/host.h"
-#include "import/import.h"
+#include "host/compiled_text.h"
 #include "ir/type.h"
 
 enum { ROWS = 40, COLUMNS = 1000, COUNT = ROWS * COLUMNS };
@@ -65,21 +64,11 @@ static vt_program *compile(const row *r, int type, bool evaluator) {
   print_with(&text, "\nreturn %r : ", narrow, wide);
   print_with(&text, r->result, narrow, wide);
   print_with(&text, "\n}\n", narrow, wide);
-  vt_module *module = NULL;
-  vt_program *program = NULL;
-  vt_host_options options = {
-      .device_count = 1, .evaluator_only = evaluator, .compile_all = !evaluator};
-  vt_status st = vt_import((vt_bytes){(const uint8_t *)vt_text_string(&text), text.size}, &module);
-  if (!st) st = vt_host_compile(module, &options, &program);
-  if (st) fail_msg("%s\n%s", vt_status_message(st), vt_text_string(&text));
-  vt_text_free(&text);
-  return program;
+  return compiled_text(&text, evaluator);
 }
 
 static void run(vt_program *program, void *x, void *init, void *out) {
-  vt_status st =
-      vt_program_run(program, &(vt_run){.params = (void *[]){x, init}, .results = (void *[]){out}});
-  if (st) fail_msg("%s", vt_status_message(st));
+  run_pair(program, x, init, out);
   vt_program_destroy(program);
 }
 

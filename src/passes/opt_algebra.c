@@ -73,12 +73,7 @@ static vt_value *number(const algebra *a, vt_op *before, vt_type type, double va
 }
 
 static bool is_number(const vt_value *value, double *out) {
-  while (value->op && value->op->code == VT_OP_BROADCAST_IN_DIM) value = value->op->operands[0];
-  if (!value->op || value->op->code != VT_OP_CONSTANT || !is_real(value->type)) return false;
-  const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
-  if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
-  *out = vt_number_load(literal->type.dtype, literal->data, 0);
-  return true;
+  return is_real(value->type) && vt_is_number(value, out);
 }
 static bool is_the_number(const vt_value *value, double wanted) {
   double found;

@@ -41,15 +41,6 @@ static const vt_op *only_op(const vt_func *region, vt_opcode code) {
   return fits && region->return_count == 1 && region->returns[0] == &op->results[0] ? op : NULL;
 }
 
-static bool all_ones(const vt_op *op, vt_attr_key key) {
-  if (!vt_op_attr(op, key)) return true;
-  uint32_t count;
-  const int64_t *numbers = vt_attr_ints(op, key, &count);
-  for (uint32_t i = 0; i < count; i++)
-    if (numbers[i] != 1) return false;
-  return true;
-}
-
 // No window is all padding.
 static bool windows_hold_elements(const vt_op *op) {
   if (!vt_op_attr(op, VT_ATTR_PADDING)) return true;
@@ -64,8 +55,8 @@ static bool windows_hold_elements(const vt_op *op) {
 
 static bool is_max_pool(const vt_op *op) {
   return op->code == VT_OP_REDUCE_WINDOW && op->operand_count == 2 &&
-         only_op(op->regions[0], VT_OP_MAXIMUM) && all_ones(op, VT_ATTR_BASE_DILATIONS) &&
-         all_ones(op, VT_ATTR_WINDOW_DILATIONS) && windows_hold_elements(op);
+         only_op(op->regions[0], VT_OP_MAXIMUM) && vt_ints_are(op, VT_ATTR_BASE_DILATIONS, 1) &&
+         vt_ints_are(op, VT_ATTR_WINDOW_DILATIONS, 1) && windows_hold_elements(op);
 }
 
 // The gradient of max pooling: a window's share goes to its first largest element.

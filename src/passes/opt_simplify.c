@@ -164,14 +164,6 @@ static vt_value *simplify_pad(vt_op *op) {
   return op->operands[0];
 }
 
-static bool all_are(const vt_op *op, vt_attr_key key, int64_t wanted) {
-  uint32_t count = 0;
-  const int64_t *numbers = vt_op_attr(op, key) ? vt_attr_ints(op, key, &count) : NULL;
-  for (uint32_t i = 0; i < count; i++)
-    if (numbers[i] != wanted) return false;
-  return true;
-}
-
 // Whether combining the value with itself gives the value.
 static bool stays_alone(vt_opcode code, const vt_value *value) {
   return code == VT_OP_MAXIMUM || code == VT_OP_MINIMUM || code == VT_OP_AND || code == VT_OP_OR ||
@@ -189,7 +181,7 @@ static vt_value *simplify_windows(vt_op *op) {
   const vt_op *pad = op->operand_count == 2 ? def_of(op->operands[0], VT_OP_PAD) : NULL;
   if (!pad || !same_constant(pad->operands[1], op->operands[1])) return NULL;
   if (!stays_alone(vt_region_binary(op->regions[0], 0, 1), op->operands[1])) return NULL;
-  if (!all_are(pad, VT_ATTR_INTERIOR_PADDING, 0) || !all_are(op, VT_ATTR_BASE_DILATIONS, 1))
+  if (!vt_ints_are(pad, VT_ATTR_INTERIOR_PADDING, 0) || !vt_ints_are(op, VT_ATTR_BASE_DILATIONS, 1))
     return NULL;
   uint32_t rank;
   const int64_t *low = vt_attr_ints(pad, VT_ATTR_EDGE_PADDING_LOW, &rank);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ir/number.h"
 #include "passes/rewrite.h"
 
 static vt_status visit_all(vt_func *func, vt_func_visitor *visit, void *user) {
@@ -43,6 +44,23 @@ bool vt_func_reads(const vt_func *func, const vt_value *value) {
   for (uint32_t i = 0; i < func->return_count; i++)
     if (func->returns[i] == value) return true;
   return false;
+}
+
+bool vt_is_number(const vt_value *value, double *out) {
+  while (value->op && value->op->code == VT_OP_BROADCAST_IN_DIM) value = value->op->operands[0];
+  if (!value->op || value->op->code != VT_OP_CONSTANT) return false;
+  const vt_literal *literal = vt_attr_literal(value->op, VT_ATTR_VALUE);
+  if (!literal->splat && vt_type_elements(literal->type) != 1) return false;
+  *out = vt_number_load(literal->type.dtype, literal->data, 0);
+  return true;
+}
+
+bool vt_ints_are(const vt_op *op, vt_attr_key key, int64_t wanted) {
+  uint32_t count = 0;
+  const int64_t *numbers = vt_op_attr(op, key) ? vt_attr_ints(op, key, &count) : NULL;
+  for (uint32_t i = 0; i < count; i++)
+    if (numbers[i] != wanted) return false;
+  return true;
 }
 
 bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices) {

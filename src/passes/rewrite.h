@@ -55,6 +55,12 @@ bool vt_pass_listed(const char *list, size_t list_size, const char *name);
 // integers. (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);
 
+// True when the value is a constant, or a broadcast of one, with one number for all elements.
+bool vt_is_number(const vt_value *value, double *out);
+
+// Whether all numbers of the attribute, if the op has it, are `wanted`.
+bool vt_ints_are(const vt_op *op, vt_attr_key key, int64_t wanted);
+
 // Whether a slice of type `part` at these indices is one element of the first dimension of `all`.
 bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices);
 
