@@ -151,7 +151,7 @@ static void a_killed_process_holds_nothing(void **state) {
   guest_must(SSH("ada", "0", "rm -f end; nohup python3 hold.py > log 2>&1 &"));
   guest_must(UNTIL(DOCTOR, "0  *[0-9][0-9]*  *ada "));
   double begun = seconds();
-  guest_must(SSH("ada", "0", "pkill -9 -u ada python3"));
+  guest_must(SSH("ada", "0", "pkill -9 -u ada -f \"^python3 hold.py\""));
   guest_must(
       SSH("ada", "0",
           "VTPU_HOSTS=alone python3 -W ignore -c \"import jax; print(len(jax.devices()), 0)\""));

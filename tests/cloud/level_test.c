@@ -199,7 +199,8 @@ static void workers_stay_apart(void **state) {
   guest_says("tried");
   if (strstr(vt_text_string(&guest_output), "could "))
     fail_msg("%s", vt_text_string(&guest_output));
-  guest_must(SSH("ada@pod", "--worker=0", "pkill -9 sleep; true")); // not the other's
+  guest_must(
+      SSH("ada@pod", "--worker=0", "pkill -9 -f \"^sleep 612.347\"; true")); // not the other's
   guest_must("pgrep -f '^sleep 612.347'");
 }
 

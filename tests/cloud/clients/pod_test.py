@@ -65,7 +65,8 @@ main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
 '''
 # JAX asks the metadata server for the slices of a multislice unless it is told, with a package that is not in this Python.
 SETTINGS = 'umask 0; export MEGASCALE_COORDINATOR_ADDRESS= MEGASCALE_NUM_SLICES= MEGASCALE_SLICE_ID= OMP_NUM_THREADS=1; '
-PROGRAM = '^python3 .*train.py'
+# At level 1 a process sees those of the whole machine, so also the `train.py` of another test's worker with the same ids.
+PROGRAM = '^python3 .*pod_train.py'
 # What a user's own script does: the notice is to be seen in the metadata, and SIGTERM tells JAX. The wait has an end, for a
 # notice that came before it began.
 WATCH = '''until curl -s -H "Metadata-Flavor: Google" \
@@ -80,15 +81,15 @@ def ssh(node, worker, command, check=True):
 
 def create(node):
     harness.shell(f'vtpu tpu-vm create {node} {ZONE} --accelerator-type=v3-32 --version=tpu-ubuntu2204-base --spot')
-    path = f'{os.environ["HOME"]}/train.py'
+    path = f'{os.environ["HOME"]}/pod_train.py'
     with open(path, 'w') as file:
         file.write(TRAIN)
-    harness.shell(f'vtpu tpu-vm scp {path} {node}:train.py {ZONE} --worker=all')
+    harness.shell(f'vtpu tpu-vm scp {path} {node}:pod_train.py {ZONE} --worker=all')
 
 
 def start(node, steps, folder=''):
     """In the background of every worker."""
-    ssh(node, 'all', f'{SETTINGS} rm -f status log; nohup sh -c "python3 -W ignore train.py {steps} {folder} > log 2>&1; '
+    ssh(node, 'all', f'{SETTINGS} rm -f status log; nohup sh -c "python3 -W ignore pod_train.py {steps} {folder} > log 2>&1; '
                      'echo \\$? > status" > /dev/null 2>&1 < /dev/null &')
 
 
