@@ -27,7 +27,7 @@ static const cpu_level levels[] = {
     {"sse4", "x86-64-v2", 2}, {"avx2", "x86-64-v3", 3}, {"avx512", "x86-64-v4", 4}};
 
 typedef struct cpu_facts {
-  bool amd, avx512_bf16, amx_bf16;
+  bool virtual, amd, avx512_bf16, amx_bf16;
   uint32_t family;
   int level;
   const char *narrowed;
@@ -70,6 +70,7 @@ static cpu_facts ask_cpu(void) {
   memcpy(vendor, &b, 4), memcpy(vendor + 4, &d, 4), memcpy(vendor + 8, &c, 4);
   facts.amd = !strcmp(vendor, "AuthenticAMD");
   if (!__get_cpuid(1, &a, &b, &c, &d)) return facts;
+  facts.virtual = c >> 31;
   facts.family = (a >> 8 & 15) + ((a >> 8 & 15) == 15 ? a >> 20 & 255 : 0);
   // The builtins also ask whether the operating system saves the registers; AMX needs more: the
   // process must request its tile state.
@@ -122,6 +123,10 @@ int vt_host_level(void) {
 bool vt_host_gathers(void) {
   cpu_facts facts = read_cpu();
   return facts.level >= 4 && !facts.amd;
+}
+
+bool vt_host_virtual(void) {
+  return read_cpu().virtual;
 }
 
 const char *vt_host_narrowed(void) {

@@ -24,6 +24,8 @@ int vt_host_level(void);
 // Whether reads of elements here and there gain nothing from prefetching: gathers are instructions
 // for 16 elements, of which several are under way at once. AMD's read one element after the other.
 bool vt_host_gathers(void);
+// Whether it is a virtual machine's.
+bool vt_host_virtual(void);
 // LLVM's name of that level if VTPU_CPU=sse4|avx2|avx512 asks for no more than that; else NULL.
 // Only functions under VT_ANY_CPU, which move, compare and combine elements, then still use more.
 const char *vt_host_narrowed(void);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "host/binding.h"
+#include "host/cpu.h"
 #include "host/plan.h"
 #include "host/waiting.h"
 
@@ -256,6 +258,8 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
   unsigned csr = _mm_getcsr();
   if (!program->quick) {
     vt_waiting_begin();
+    // Callbacks and meetings may start threads.
+    if (vt_host_virtual() && !run->transfer && !run->meetings) vt_binding_begin();
     flush_subnormals_in_team();
   }
   _mm_setcsr(csr | FLUSH_SUBNORMALS);
@@ -270,6 +274,7 @@ vt_status vt_program_run(vt_program *program, const vt_run *run) {
     vt_keep_drop(program);
   }
   _mm_setcsr(csr);
+  vt_binding_end();
   if (!program->quick) vt_waiting_end();
   vt_host_free(memory);
   return st;

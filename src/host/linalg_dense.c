@@ -17,6 +17,7 @@
 #include <cblas.h>
 #include <lapack.h>
 
+#include "host/binding.h"
 #include "host/linalg.h"
 
 enum { LAPACK_BLOCK = 64, TURN_BLOCK = 16, MOST_THREADS = 64 };
@@ -110,6 +111,7 @@ void vt_dense_run(vt_dtype dtype, vt_linalg_kind kind, const vt_linalg_group *gr
   pthread_once(&once, use_one_thread);
   if (shared) {
     pthread_rwlock_wrlock(&lock);
+    vt_binding_lift(); // OpenBLAS may start its threads
     openblas_set_num_threads(threads);
   } else {
     pthread_rwlock_rdlock(&lock);
