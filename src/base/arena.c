@@ -36,19 +36,27 @@ struct vt_arena_block {
   vt_memory_link link;
   vt_arena_block *next;
   size_t size;
-  bool zero;  // made for one large allocation: the system may have zeros at hand
-  char *data; // behind the block, aligned: aligned_alloc costs more than the few bytes
+  size_t touched; // from the beginning: the system has given these pages
+  bool zero;      // made for one large allocation: the system may have zeros at hand
+  char *data;     // behind the block, aligned: aligned_alloc costs more than the few bytes
 };
+
+static void note_touched(const vt_arena *arena) {
+  vt_arena_block *block = arena->blocks;
+  if (block && block->touched < arena->used) block->touched = arena->used;
+}
 
 // ---- blocks for the next arena ------------------------------------------------------------------
 
 // Large blocks are kept for the next arena, one of each size: malloc would give them back to the
 // system, and the next stage of a compilation would wait for its pages again.
-enum { LEAST_KEPT = FIRST_BLOCK << 6, KEPT_SIZES = 8 };
+enum { LEAST_KEPT = FIRST_BLOCK << 6, KEPT_SIZES = 8, LEAST_TOUCHED = 1 << 14 };
+enum { GROWTH = 4 }; // a brief arena that is full is likely to want as much again by this
 _Static_assert(LEAST_KEPT << (KEPT_SIZES - 2) < MAX_BLOCK &&
                    LEAST_KEPT << (KEPT_SIZES - 1) > MAX_BLOCK,
                "all sizes from the least to the largest");
 static _Atomic(vt_arena_block *) kept[KEPT_SIZES];
+static _Atomic(size_t) kept_touched[KEPT_SIZES]; // of these: where to look first
 
 static size_t kept_size(int place) {
   return place + 1 < KEPT_SIZES ? (size_t)LEAST_KEPT << place : MAX_BLOCK;
@@ -61,7 +69,11 @@ static bool keep(vt_arena_block *block) {
   int place = 0;
   while (place < KEPT_SIZES && kept_size(place) != block->size) place++;
   vt_arena_block *none = NULL;
-  return place < KEPT_SIZES && atomic_compare_exchange_strong(&kept[place], &none, block);
+  size_t touched = block->touched;
+  if (place == KEPT_SIZES || !atomic_compare_exchange_strong(&kept[place], &none, block))
+    return false;
+  atomic_store_explicit(&kept_touched[place], touched, memory_order_relaxed);
+  return true;
 }
 
 // The largest of at most `size` and at least `enough`: there are pages behind it.
@@ -73,6 +85,21 @@ static vt_arena_block *take_kept(size_t size, size_t enough) {
   return block;
 }
 
+// One of at least `enough`: with as few pages behind it as are `wanted`, or with the most.
+static vt_arena_block *take_touched(size_t enough, size_t wanted) {
+  int best = KEPT_SIZES;
+  size_t most = 0;
+  for (int place = KEPT_SIZES - 1; place >= 0 && kept_size(place) >= enough; place--) {
+    size_t touched = atomic_load_explicit(&kept_touched[place], memory_order_relaxed);
+    if (!atomic_load_explicit(&kept[place], memory_order_relaxed)) continue;
+    bool better = most < wanted ? touched > most : touched >= wanted && touched < most;
+    if (best < KEPT_SIZES && !better) continue;
+    best = place;
+    most = touched;
+  }
+  return best < KEPT_SIZES ? atomic_exchange(&kept[best], NULL) : NULL;
+}
+
 // `zero`: for one large allocation, of zeros.
 static vt_arena_block *make_block(size_t size, bool zero) {
   vt_arena_block *block = NULL;
@@ -80,26 +107,30 @@ static vt_arena_block *make_block(size_t size, bool zero) {
   block = zero ? calloc(1, sizeof *block + size + 63) : malloc(sizeof *block + size + 63);
   if (!block) return NULL;
   block->size = size;
+  block->touched = 0;
   block->zero = zero;
   block->data = (char *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
   return block;
 }
 
 static vt_arena_block *add_block(vt_arena *arena, size_t at_least) {
-  size_t size = arena->size && arena->size < MAX_BLOCK ? arena->size * 2 : arena->size;
-  if (!size) size = FIRST_BLOCK;
+  size_t size = arena->blocks ? arena->blocks->size : FIRST_BLOCK / 2;
+  if (size < MAX_BLOCK) size *= 2;
   bool large = size < at_least;
   while (size < at_least && size < MAX_BLOCK) size *= 2;
   if (size > MAX_BLOCK) size = MAX_BLOCK;
   if (size < at_least) size = at_least;
-  vt_arena_block *block = take_kept(arena->brief ? MAX_BLOCK : size, at_least);
+  size_t wanted = arena->total_bytes ? arena->total_bytes / GROWTH : SIZE_MAX;
+  vt_arena_block *block = arena->brief ? take_touched(at_least, wanted) : take_kept(size, at_least);
   if (!block) block = make_block(size, large);
   if (!block) return NULL;
   vt_memory_watch(&block->link);
+  note_touched(arena);
   block->next = arena->blocks;
   arena->blocks = block;
   arena->used = 0;
-  arena->size = block->size;
+  bool enough = arena->brief && block->touched >= LEAST_TOUCHED && block->touched >= at_least;
+  arena->size = enough ? block->touched : block->size;
   POISON(block->data, block->size);
   return block;
 }
@@ -200,6 +231,7 @@ static void free_blocks(vt_arena_block *block) {
 
 void vt_arena_reset(vt_arena *arena) {
   if (!arena->blocks) return;
+  note_touched(arena);
   free_blocks(arena->blocks->next);
   arena->blocks->next = NULL;
   arena->blocks->zero = false;
@@ -210,15 +242,17 @@ void vt_arena_reset(vt_arena *arena) {
 
 void vt_arena_hurry(vt_arena *arena) {
   arena->brief = true;
-  arena->used = arena->size;
+  arena->size = arena->used;
 }
 
 void vt_arena_free(vt_arena *arena) {
+  note_touched(arena);
   free_blocks(arena->blocks);
   *arena = (vt_arena){.brief = arena->brief};
 }
 
 void vt_arena_adopt(vt_arena *to, vt_arena *from) {
+  note_touched(from);
   if (to->blocks) {
     vt_arena_block *oldest = to->blocks;
     while (oldest->next) oldest = oldest->next;

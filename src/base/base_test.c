@@ -81,6 +81,30 @@ static void arena_memory_is_zero_when_used_again(void **state) {
   }
 }
 
+// Of two blocks a brief arena takes the one of which more was used, and no more of it than that:
+// the system has given those pages.
+static void brief_arenas_take_used_pages(void **state) {
+  (void)state;
+#ifdef __SANITIZE_ADDRESS__
+  skip(); // blocks are not kept
+#endif
+  enum { SIZES = 8, USED = 50000, LITTLE = 8000 };
+  vt_arena others[SIZES], arena = {0}, brief = {.brief = true};
+  for (int i = 0; i < SIZES; i++) { // what earlier tests left
+    others[i] = (vt_arena){.brief = true};
+    vt_arena_push(&others[i], 1);
+  }
+  uintptr_t used = (uintptr_t)vt_arena_push(&arena, USED);
+  vt_arena_push(&arena, LITTLE); // in the next block, which is larger
+  vt_arena_free(&arena);
+  for (uintptr_t at = 0; at + 80 <= USED; at += 80)
+    assert_int_equal((uintptr_t)vt_arena_push(&brief, 80), used + at);
+  uintptr_t next = (uintptr_t)vt_arena_push(&brief, 80);
+  assert_true(next < used || next >= used + USED);
+  vt_arena_free(&brief);
+  for (int i = 0; i < SIZES; i++) vt_arena_free(&others[i]);
+}
+
 static void map_keeps_insertion_order(void **state) {
   (void)state;
   vt_map map = {0};
@@ -315,6 +339,7 @@ int main(void) {
       cmocka_unit_test(long_messages_are_whole),
       cmocka_unit_test(arena_memory_is_zero_and_aligned),
       cmocka_unit_test(arena_memory_is_zero_when_used_again),
+      cmocka_unit_test(brief_arenas_take_used_pages),
       cmocka_unit_test(map_keeps_insertion_order),
       cmocka_unit_test(arrays_grow),
       cmocka_unit_test(files_round_trip),
