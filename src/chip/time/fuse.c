@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "chip/ragged.h"
+#include "chip/time/traits.h"
 
 enum {
   MOST_GROUPS = 32,
@@ -47,15 +48,6 @@ enum { NONE = -1 };
 
 // What each reader of an operator asks again.
 typedef enum answer { UNKNOWN, NO, YES } answer;
-enum {
-  SOFT = 1,
-  ELEMENTWISE = 2,
-  DEAR = 4,
-  NOTHING = 8,
-  PRODUCT = 16,
-  REDUCTION = 32,
-  HANDING = 64 // see hands_on
-};
 
 // What is known of an operator: its note.
 typedef struct place {
@@ -87,7 +79,7 @@ typedef struct known {
 typedef struct fusing {
   const vt_device_model *model;
   const vt_scope *scope;
-  vt_arena *arena, scratch;
+  vt_arena *arena, *scratch; // scratch: of all functions, until the last is done
   vt_func *func;
   known *known;
   const vt_op **ops;
@@ -102,86 +94,34 @@ static place *place_of(const vt_op *op) {
   return op->note;
 }
 
-static bool hands_on(const vt_op *op) {
-  vt_op_class class = (vt_op_class)vt_op_info_get(op->code)->class;
-  bool marks = op->code == VT_OP_CUSTOM_CALL && vt_op_is_marker(op);
-  return (class == VT_CLASS_NAME || marks) && op->operand_count >= op->result_count;
-}
-
-static bool is_kept(const vt_value *value) {
-  return value->op->code == VT_OP_WHILE && vt_loop_keeps(value->op, (uint32_t)value->index);
-}
-
-const vt_value *vt_kernel_source(const vt_value *value) {
-  while (value->op && (hands_on(value->op) || is_kept(value)))
-    value = value->op->operands[value->index];
-  return value;
-}
-
 double vt_kernel_bytes(const vt_device_model *model, vt_type type) {
   return (double)vt_known_bytes(model->sizes, model->chip, type);
 }
 
 // ---- what operators are -------------------------------------------------------------------------
 
-static bool finds_soft(const vt_op *op) {
-  if (op->result_count != 1) return false;
-  switch (op->code) {
-  case VT_OP_RESHAPE:
-  case VT_OP_BITCAST_CONVERT:
-  case VT_OP_BROADCAST_IN_DIM:
-  case VT_OP_BROADCAST:
-  case VT_OP_TRANSPOSE:
-  case VT_OP_SLICE:
-  case VT_OP_DYNAMIC_SLICE:
-  case VT_OP_PAD:
-  case VT_OP_REVERSE:
-  case VT_OP_IOTA:
-  case VT_OP_RNG:
-  case VT_OP_CONCATENATE:
-    return true;
-  default:
-    return vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
-  }
-}
-
-static uint8_t traits_of(const vt_op *op) {
-  const vt_op_info *info = vt_op_info_get(op->code);
-  vt_op_class class = (vt_op_class)info->class;
-  vt_cost_class cost = (vt_cost_class)info->cost;
-  int traits = finds_soft(op) ? SOFT : 0;
-  if (info->flags & VT_OPF_ELTWISE) traits |= ELEMENTWISE;
-  if (cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE) traits |= DEAR;
-  if (hands_on(op)) traits |= HANDING | NOTHING;
-  if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN)
-    traits |= NOTHING;
-  if (class == VT_CLASS_CONTRACT) traits |= PRODUCT;
-  if (class == VT_CLASS_REDUCE) traits |= REDUCTION;
-  return (uint8_t)traits;
-}
-
 static bool is_soft(const vt_op *op) {
-  return place_of(op)->traits & SOFT;
+  return place_of(op)->traits & VT_TRAIT_SOFT;
 }
 
 static bool is_elementwise(const vt_op *op) {
-  return place_of(op)->traits & ELEMENTWISE;
+  return place_of(op)->traits & VT_TRAIT_ELEMENTWISE;
 }
 
 static bool is_dear(const vt_op *op) {
-  return place_of(op)->traits & DEAR;
+  return place_of(op)->traits & VT_TRAIT_DEAR;
 }
 
 static bool is_nothing(const vt_op *op) {
-  return place_of(op)->traits & NOTHING;
+  return place_of(op)->traits & VT_TRAIT_NOTHING;
 }
 
 static bool is_product(const vt_op *op) {
-  return place_of(op)->traits & PRODUCT;
+  return place_of(op)->traits & VT_TRAIT_PRODUCT;
 }
 
 static bool is_reduction(const vt_op *op) {
-  return place_of(op)->traits & REDUCTION;
+  return place_of(op)->traits & VT_TRAIT_REDUCTION;
 }
 
 static known *known_of(const fusing *f, const vt_value *value) {
@@ -266,7 +206,7 @@ static int32_t new_group(fusing *f, const vt_op *op) {
   const vt_value *extent = is_reduction(op) && op->operand_count ? op->operands[0] : NULL;
   if (!extent && op->result_count) extent = &op->results[0];
   g.elements = extent ? elements(f, extent) : 0;
-  vt_array_push_in(&f->scratch, &f->groups, g);
+  vt_array_push_in(f->scratch, &f->groups, g);
   return (int32_t)f->groups.size - 1;
 }
 
@@ -337,11 +277,11 @@ static void join(fusing *f, const vt_op *op, int32_t g) {
   vt_assert(p->count < MOST_GROUPS);
   if (feeds_hero(f, g, op)) p->feeding |= 1u << p->count;
   if (p->count == FEW_GROUPS) {
-    p->groups = VT_NEW_ARRAY(&f->scratch, int32_t, MOST_GROUPS);
+    p->groups = VT_NEW_ARRAY(f->scratch, int32_t, MOST_GROUPS);
     memcpy(p->groups, p->few, sizeof p->few);
   }
   p->groups[p->count++] = g;
-  vt_array_push_in(&f->scratch, &f->groups.data[g].members, op);
+  vt_array_push_in(f->scratch, &f->groups.data[g].members, op);
   if (p->stored && p->order < f->groups.data[g].first) f->groups.data[g].first = p->order;
 }
 
@@ -524,7 +464,7 @@ static int32_t writer_among(fusing *f, const vt_op *op, const readers *r) {
 
 static void link_readers(fusing *f, int32_t at, const readers *r) {
   for (int32_t i = 0; i < r->count; i++)
-    if (r->groups[i] != at) vt_array_push_in(&f->scratch, &f->groups.data[at].later, r->groups[i]);
+    if (r->groups[i] != at) vt_array_push_in(f->scratch, &f->groups.data[at].later, r->groups[i]);
 }
 
 // All readers, where there are more than fit in a list.
@@ -534,7 +474,7 @@ static void link_all(fusing *f, const vt_op *op, int32_t at) {
       const place *p = place_of(u->op);
       for (int32_t k = 0; k < p->count; k++)
         if (find(f, p->groups[k]) != at)
-          vt_array_push_in(&f->scratch, &f->groups.data[at].later, find(f, p->groups[k]));
+          vt_array_push_in(f->scratch, &f->groups.data[at].later, find(f, p->groups[k]));
     }
 }
 
@@ -645,9 +585,9 @@ static void merge(fusing *f, int32_t from, int32_t to) {
   group *a = &f->groups.data[to], *b = &f->groups.data[from];
   for (size_t i = 0; i < b->members.size; i++)
     if (!belongs(f, b->members.data[i], to))
-      vt_array_push_in(&f->scratch, &a->members, b->members.data[i]);
+      vt_array_push_in(f->scratch, &a->members, b->members.data[i]);
   for (size_t i = 0; i < b->later.size; i++)
-    vt_array_push_in(&f->scratch, &a->later, b->later.data[i]);
+    vt_array_push_in(f->scratch, &a->later, b->later.data[i]);
   if (b->order > a->order) a->order = b->order, a->root = b->root;
   if (b->first < a->first) a->first = b->first;
   if (a->kind == VT_KERNEL_LOOP) a->kind = b->kind, a->hero = b->hero;
@@ -734,7 +674,7 @@ static void add_stream(fusing *f, vt_streams *list, const vt_value *value, doubl
       return;
     }
   vt_stream stream = {value, bytes, whole};
-  vt_array_push_in(&f->scratch, list, stream);
+  vt_array_push_in(f->scratch, list, stream);
 }
 
 // Bytes that move for rows that indices name. Types narrower than a word share it with the rows
@@ -828,6 +768,8 @@ static void add_streams(fusing *f, vt_kernel *kernel, const vt_op *op, int32_t a
       add_stream(f, &f->writes, &op->results[i], runs ? 0 : write_bytes(f, op, i));
 }
 
+static vt_kernel_list *list_of(const fusing *around, const vt_scope *scope, vt_func *func);
+
 static void run_inside(fusing *f, vt_kernel *kernel) {
   const vt_op *op = kernel->hero;
   vt_func *callee = vt_op_callee(op);
@@ -835,7 +777,7 @@ static void run_inside(fusing *f, vt_kernel *kernel) {
   kernel->inside = VT_NEW_ARRAY(f->arena, vt_kernel_list *, kernel->inside_count + 1);
   for (uint32_t i = 0; i < kernel->inside_count; i++) {
     vt_func *func = callee ? callee : op->regions[i];
-    kernel->inside[i] = vt_kernels_make(f->model, &(vt_scope){f->scope, op, func}, func, f->arena);
+    kernel->inside[i] = list_of(f, &(vt_scope){f->scope, op, func}, func);
   }
 }
 
@@ -889,7 +831,7 @@ static void raise_up(const fusing *f, int32_t *heap, int32_t at) {
 // In the order of their last operators, as far as they do not wait for each other.
 static bool list_kernels(fusing *f, vt_kernel_list *list) {
   int32_t total = (int32_t)f->groups.size, ready = 0;
-  int32_t *heap = VT_NEW_ARRAY(&f->scratch, int32_t, total + 1);
+  int32_t *heap = VT_NEW_ARRAY(f->scratch, int32_t, total + 1);
   for (int32_t i = 0; i < total; i++) {
     group *g = &f->groups.data[i];
     if (g->joined != NONE) continue;
@@ -922,7 +864,7 @@ static bool list_kernels(fusing *f, vt_kernel_list *list) {
 static void learn(const fusing *f, const vt_value *value) {
   known *k = known_of(f, value);
   const vt_op *op = value->op;
-  bool handed = op && (place_of(op)->traits & HANDING || is_kept(value));
+  bool handed = op && (place_of(op)->traits & VT_TRAIT_HANDING || vt_kernel_keeps(value));
   k->source = handed ? source(f, op, (uint32_t)value->index) : value;
   k->elements = (double)vt_type_elements(value->type);
   k->bytes = -1;
@@ -934,27 +876,27 @@ static void prepare(fusing *f) {
   use *next = NULL, *end = NULL;
   vt_func_number(func);
   f->op_count = func->op_count;
-  f->known = VT_NEW_ARRAY(&f->scratch, known, func->value_count + 1);
-  f->ops = VT_NEW_ARRAY(&f->scratch, const vt_op *, f->op_count + 1);
-  place *p = VT_NEW_ARRAY(&f->scratch, place, f->op_count + 1);
+  f->known = VT_NEW_ARRAY(f->scratch, known, func->value_count + 1);
+  f->ops = VT_NEW_ARRAY(f->scratch, const vt_op *, f->op_count + 1);
+  place *p = VT_NEW_ARRAY(f->scratch, place, f->op_count + 1);
   int32_t at = 0;
   for (uint32_t i = 0; i < func->param_count; i++) learn(f, func->params[i]);
   for (vt_op *op = func->first; op; op = op->next, p++) {
     p->groups = p->few;
     p->order = at;
     p->held = -1;
-    p->traits = traits_of(op);
+    p->traits = vt_kernel_traits(op);
     f->ops[at++] = op;
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
-    if (p->traits & HANDING) continue;
-    p->unread = vt_loop_unread(op, &f->scratch);
+    if (p->traits & VT_TRAIT_HANDING) continue;
+    p->unread = vt_loop_unread(op, f->scratch);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       known *from = known_of(f, source(f, op, i));
       if (p->unread && p->unread[i]) continue;
       if (from->uses && from->uses->op == op) continue;
       if (next == end) {
-        next = vt_arena_push_raw(&f->scratch, sizeof(use) * MOST_USES);
+        next = vt_arena_push_raw(f->scratch, sizeof(use) * MOST_USES);
         end = next + MOST_USES;
       }
       *next = (use){op, from->uses};
@@ -966,35 +908,45 @@ static void prepare(fusing *f) {
 }
 
 // errors: false, some kernels wait for each other
-static bool make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
-                 vt_arena *arena, bool careful, vt_kernel_list *list) {
-  fusing f = {.model = model, .scope = scope, .arena = arena, .func = func, .careful = careful};
-  f.scratch.brief = true;
-  *list = (vt_kernel_list){.func = func};
-  prepare(&f);
-  for (int32_t i = f.op_count; i-- > 0;)
-    if (!is_nothing(f.ops[i])) decide(&f, f.ops[i]);
-  for (uint32_t i = 0; i < func->param_count; i++) merge_siblings(&f, func->params[i]);
-  for (int32_t i = 0; i < f.op_count; i++)
-    if (place_of(f.ops[i])->stored)
-      for (uint32_t r = 0; r < f.ops[i]->result_count; r++)
-        merge_siblings(&f, &f.ops[i]->results[r]);
-  for (int32_t i = 0; i < (int32_t)f.groups.size; i++) {
-    take_in_sums(&f, i);
-    give_sums(&f, i);
+static bool make(fusing *f, vt_kernel_list *list) {
+  *list = (vt_kernel_list){.func = f->func};
+  prepare(f);
+  for (int32_t i = f->op_count; i-- > 0;)
+    if (!is_nothing(f->ops[i])) decide(f, f->ops[i]);
+  for (uint32_t i = 0; i < f->func->param_count; i++) merge_siblings(f, f->func->params[i]);
+  for (int32_t i = 0; i < f->op_count; i++)
+    if (place_of(f->ops[i])->stored)
+      for (uint32_t r = 0; r < f->ops[i]->result_count; r++)
+        merge_siblings(f, &f->ops[i]->results[r]);
+  for (int32_t i = 0; i < (int32_t)f->groups.size; i++) {
+    take_in_sums(f, i);
+    give_sums(f, i);
   }
-  bool listed = list_kernels(&f, list);
-  for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
-  vt_arena_free(&f.scratch);
+  bool listed = list_kernels(f, list);
+  for (vt_op *op = f->func->first; op; op = op->next) op->note = NULL;
   return listed;
+}
+
+static vt_kernel_list *list_of(const fusing *around, const vt_scope *scope, vt_func *func) {
+  vt_kernel_list *list = VT_NEW(around->arena, vt_kernel_list);
+  fusing first = {.model = around->model,
+                  .scope = scope,
+                  .arena = around->arena,
+                  .scratch = around->scratch,
+                  .func = func};
+  fusing again = first;
+  again.careful = true;
+  bool listed = make(&first, list) || make(&again, list);
+  vt_assert(listed);
+  (void)listed; // where asserts are nothing
+  return list;
 }
 
 vt_kernel_list *vt_kernels_make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
                                 vt_arena *arena) {
-  vt_kernel_list *list = VT_NEW(arena, vt_kernel_list);
-  if (!make(model, scope, func, arena, false, list)) {
-    bool listed = make(model, scope, func, arena, true, list);
-    vt_assert(listed);
-  }
+  vt_arena scratch = {.brief = true};
+  vt_kernel_list *list =
+      list_of(&(fusing){.model = model, .arena = arena, .scratch = &scratch}, scope, func);
+  vt_arena_free(&scratch);
   return list;
 }
