@@ -361,6 +361,71 @@ static bool fits(const vt_op *op) {
          !vt_op_attr(op, VT_ATTR_RESULT_ACCURACY);
 }
 
+static vt_opcode code_of(const vt_value *value) {
+  return value->op ? value->op->code : VT_OP_INVALID;
+}
+
+static bool is_constant(const vt_value *value) {
+  while (code_of(value) == VT_OP_BROADCAST_IN_DIM) value = value->op->operands[0];
+  return code_of(value) == VT_OP_CONSTANT;
+}
+
+// Whether the value is a sum (or difference), or a product, with a constant.
+static bool holds_constant(const vt_value *value, vt_opcode code, vt_opcode other) {
+  bool is = code_of(value) == code || code_of(value) == other;
+  return is && (is_constant(value->op->operands[0]) || is_constant(value->op->operands[1]));
+}
+
+// Whether a quotient has an operand of which a rule makes something else.
+static bool is_quotient(const vt_value *x, const vt_value *y) {
+  if (code_of(x) == VT_OP_DIVIDE) return true;
+  switch (code_of(y)) {
+  case VT_OP_EXPONENTIAL:
+  case VT_OP_POWER:
+  case VT_OP_SQRT:
+  case VT_OP_RSQRT:
+  case VT_OP_DIVIDE:
+  case VT_OP_CONSTANT:
+    return true;
+  case VT_OP_BROADCAST_IN_DIM:
+    return code_of(x) != VT_OP_BROADCAST_IN_DIM || is_constant(y);
+  default:
+    return false;
+  }
+}
+
+// Whether a rule may match, by what makes the operands: no rule does for most ops. A new rule has
+// its condition here.
+static bool may_match(const vt_op *op) {
+  if (!op->operand_count || !is_real(op->operands[0]->type)) return false;
+  const vt_value *x = op->operands[0], *y = op->operands[op->operand_count - 1];
+  switch (op->code) {
+  case VT_OP_ADD:
+  case VT_OP_SUBTRACT:
+    if (is_the_number(x, 0) || is_the_number(y, 0)) return true;
+    return (is_constant(y) && holds_constant(x, VT_OP_ADD, VT_OP_SUBTRACT)) ||
+           (is_constant(x) && holds_constant(y, VT_OP_ADD, VT_OP_SUBTRACT));
+  case VT_OP_MULTIPLY:
+    if (code_of(x) == VT_OP_EXPONENTIAL) return code_of(y) == VT_OP_EXPONENTIAL;
+    return (is_constant(y) && holds_constant(x, VT_OP_MULTIPLY, VT_OP_MULTIPLY)) ||
+           (is_constant(x) && holds_constant(y, VT_OP_MULTIPLY, VT_OP_MULTIPLY));
+  case VT_OP_DIVIDE:
+    return is_quotient(x, y);
+  case VT_OP_SQRT:
+    return code_of(x) == VT_OP_MULTIPLY && x->op->operands[0] == x->op->operands[1];
+  case VT_OP_COMPARE:
+    return code_of(x) == VT_OP_ABS;
+  case VT_OP_REDUCE:
+    return code_of(x) == VT_OP_BROADCAST_IN_DIM;
+  case VT_OP_LOG:
+    return x->op;
+  case VT_OP_POWER:
+    return code_of(x) == VT_OP_EXPONENTIAL || is_constant(y);
+  default:
+    return false;
+  }
+}
+
 static bool is_dead(const algebra *a, const vt_op *op) {
   return op->result_count == 1 && !is_new(a, &op->results[0]) && !a->uses[op->results[0].id];
 }
@@ -375,14 +440,17 @@ static vt_value *apply_rules(const algebra *a, vt_op *op) {
 }
 
 static bool round_of(vt_func *func, vt_arena *scratch) {
-  algebra a = {.func = func, .uses = vt_func_use_counts(func, scratch)};
+  algebra a = {.func = func};
   bool changed = false;
-  a.count = func->value_count;
   for (vt_op *op = func->first, *next; op; op = next) {
     next = op->next;
-    vt_rewrite_operands(op);
-    bool applies = rules[op->code][0] && !is_dead(&a, op);
-    vt_value *value = applies ? apply_rules(&a, op) : NULL;
+    if (changed) vt_rewrite_operands(op);
+    bool may = may_match(op);
+    if (may && !a.uses) { // before any op is new
+      a.uses = vt_func_use_counts(func, scratch);
+      a.count = func->value_count;
+    }
+    vt_value *value = may && !is_dead(&a, op) ? apply_rules(&a, op) : NULL;
     if (value) vt_rewrite_value(&op->results[0], value);
     changed = changed || value;
     if (op->result_count == 1 && op->results[0].replaced_by)

@@ -230,8 +230,9 @@ static vt_value *undilated_conv(vt_op *op) {
 static vt_status canonical_func(vt_func *func, void *user) {
   const vt_rewriting *pass = user;
   uint32_t *uses = vt_func_use_counts(func, pass->scratch);
+  bool any = false;
   for (vt_op *op = func->first; op; op = op->next) {
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     vt_value *replacement = NULL;
     vt_op *under = op->operand_count ? op->operands[0]->op : NULL;
     switch (op->code) {
@@ -263,7 +264,7 @@ static vt_status canonical_func(vt_func *func, void *user) {
     if (!replacement) continue;
     replacement->id = op->results[0].id; // it has the same uses
     vt_rewrite_value(&op->results[0], replacement);
-    *pass->changed = true;
+    any = *pass->changed = true;
   }
   vt_rewrite_returns(func);
   return VT_OK;

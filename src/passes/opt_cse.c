@@ -62,16 +62,17 @@ static vt_status merge(vt_func *func, void *user) {
   const merging *with = user;
   bool alone = func->first == func->last;
   table known = alone ? (table){0} : make_table(func);
+  bool any = false;
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     if (op->code == VT_OP_OPTIMIZATION_BARRIER && !with->partitioned) {
       vt_assert(op->result_count <= op->operand_count);
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
-      *with->changed = true;
+      any = *with->changed = true;
       continue;
     }
     const vt_op *equal = alone || !may_merge(with, op) ? NULL : find_equal(&known, op);
@@ -79,7 +80,7 @@ static vt_status merge(vt_func *func, void *user) {
     for (uint32_t i = 0; i < op->result_count; i++)
       vt_rewrite_value(&op->results[i], &equal->results[i]);
     vt_op_remove(op);
-    *with->changed = true;
+    any = *with->changed = true;
   }
   vt_rewrite_returns(func);
   vt_arena_free(&known.arena);

@@ -134,9 +134,9 @@ static vt_value *erfc_operand(const vt_value *value) {
 }
 
 static vt_status visit(vt_func *func, void *user) {
-  bool *changed = user;
+  bool *changed = user, any = false;
   for (vt_op *op = func->first; op; op = op->next) {
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     vt_value *x = op->code == VT_OP_CLAMP    ? erf_operand(&op->results[0])
                   : op->code == VT_OP_SELECT ? erfc_operand(&op->results[0])
                                              : NULL;
@@ -144,7 +144,7 @@ static vt_status visit(vt_func *func, void *user) {
     vt_opcode code = op->code == VT_OP_CLAMP ? VT_OP_ERF : VT_OP_ERFC;
     vt_value *made = vt_build(func, op, code, op->loc, op->results[0].type, 1, &x);
     vt_rewrite_value(&op->results[0], made);
-    *changed = true;
+    any = *changed = true;
   }
   vt_rewrite_returns(func);
   return VT_OK;

@@ -131,14 +131,16 @@ static void put_constants(vt_op *op, const vt_literal *literals) {
 
 static vt_status fold_func(vt_func *func, void *user) {
   const fold *ctx = user;
+  bool any = false;
   for (vt_op *op = func->first; op; op = op->next) {
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     if (!foldable(op)) continue;
     vt_literal *literals = VT_NEW_ARRAY(&func->module->arena, vt_literal, op->result_count);
     bool splat =
         op->operand_count && (fold_moved_splat(op, literals) || fold_splat(ctx, op, literals));
     if (!splat && !fold_dense(ctx, op, literals)) continue;
     put_constants(op, literals);
+    any = any || op->results[0].replaced_by;
     *ctx->changed = true;
   }
   vt_rewrite_returns(func);

@@ -159,6 +159,7 @@ static void hoist_from_body(vt_op *loop, bool partitioned, vt_arena *scratch, bo
   for (uint32_t i = state; i < body->param_count; i++)
     outer[body->params[i]->id] = loop->operands[i];
   vt_op *next;
+  bool any = false;
   for (vt_op *op = body->first; op; op = next) {
     next = op->next;
     bool invariant = !partitioned || op->note;
@@ -169,11 +170,11 @@ static void hoist_from_body(vt_op *loop, bool partitioned, vt_arena *scratch, bo
     if (invariant) hoist_op(loop, op, outer, keep);
     op->note = NULL;
     if (!invariant || keep) {
-      vt_rewrite_operands(op);
+      if (any) vt_rewrite_operands(op);
       continue;
     }
     vt_op_remove(op);
-    *changed = true;
+    any = *changed = true;
   }
   vt_rewrite_returns(body);
 }
@@ -203,8 +204,9 @@ static vt_value *converted_stack(vt_func *body, vt_value *stack, const vt_op *li
 
 static void convert_stacks(vt_op *loop, bool *changed) {
   vt_func *body = loop->regions[1];
+  bool any = false;
   for (vt_op *op = body->first; op; op = op->next) {
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     if (op->code != VT_OP_CONVERT) continue;
     vt_type to = op->results[0].type;
     vt_op *slice = slice_of_stack(loop, op->operands[0]);
@@ -219,7 +221,7 @@ static void convert_stacks(vt_op *loop, bool *changed) {
     vt_op_insert(op, part);
     vt_value *value = &part->results[0];
     vt_rewrite_value(&op->results[0], vt_build(body, op, VT_OP_RESHAPE, op->loc, to, 1, &value));
-    *changed = true;
+    any = *changed = true;
   }
   vt_rewrite_returns(body);
 }

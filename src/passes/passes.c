@@ -101,13 +101,16 @@ vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   bool verify = vt_verify_wanted();
   vt_arena scratch = {.brief = true};
   vt_status st = VT_OK;
+  const char *idle = ""; // the pass that ran last, if it changed nothing
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {
     // Without inlining, later stages would see calls, which they do not support.
     if (vt_pass_listed(skip, skip_size, pipeline[i].name) && strcmp(pipeline[i].name, "inline"))
       continue;
+    if (!strcmp(pipeline[i].name, idle)) continue;
     bool changed = false;
     VT_TRY_OUT(pipeline[i].run(module, options, &scratch, &changed));
     vt_arena_reset(&scratch);
+    idle = changed ? "" : pipeline[i].name;
     if (verify && changed && (st = vt_module_verify(module))) {
       st = vt_status_wrap(st, "after pass %s", pipeline[i].name);
       goto out;
