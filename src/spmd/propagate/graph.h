@@ -69,12 +69,14 @@ typedef struct vt_dim_factor {
 } vt_dim_factor;
 
 // Tensors are operands, then results. Every dimension has at least one factor.
+enum { VT_SIMPLE_FACTORS = 64 };
 typedef struct vt_rule {
   uint32_t factor_count;
   const vt_factor *factors;
   const uint32_t *starts; // tensor t has the entries [starts[t], starts[t + 1])
   const vt_dim_factor *entries;
-  bool plain; // every dimension has one factor
+  bool plain;  // every dimension has one factor
+  bool simple; // plain, few factors, none of them blocked or twice in one tensor
 } vt_rule;
 
 typedef enum vt_step_kind {

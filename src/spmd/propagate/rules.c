@@ -19,6 +19,7 @@ typedef struct builder {
   const vt_op *op;
   const vt_type *types;
   uint32_t operands, tensors;
+  uint64_t *mapped; // per tensor: which dimensions have a factor, bit by bit
   VT_ARRAY(vt_factor) factors;
   VT_ARRAY(entry) entries;
 } builder;
@@ -42,9 +43,7 @@ static int add_factor(builder *b, int64_t size) {
 }
 
 static bool has_factor(const builder *b, uint32_t tensor, int64_t dim) {
-  for (size_t i = 0; i < b->entries.size; i++)
-    if (b->entries.data[i].tensor == tensor && b->entries.data[i].at.dim == dim) return true;
-  return false;
+  return b->mapped[tensor] >> dim & 1;
 }
 
 // A dimension that has a factor gets no more of size 1.
@@ -53,6 +52,7 @@ static void map_dim(builder *b, uint32_t tensor, int64_t dim, int factor) {
   if (b->factors.data[factor].size == 1 && has_factor(b, tensor, dim)) return;
   entry e = {tensor, {(uint8_t)dim, (uint8_t)factor}};
   vt_array_push_in(b->arena, &b->entries, e);
+  b->mapped[tensor] |= (uint64_t)1 << dim;
 }
 
 static void map_operands(builder *b, uint32_t first, uint32_t end, int64_t dim, int factor) {
@@ -753,8 +753,21 @@ static vt_rule *new_rule(vt_arena *arena, uint32_t factors, uint32_t tensors, si
   *out_factors = (vt_factor *)(rule + 1);
   *out_starts = (uint32_t *)(*out_factors + factors);
   *out_entries = (vt_dim_factor *)(*out_starts + tensors + 1);
-  *rule = (vt_rule){factors, *out_factors, *out_starts, *out_entries, false};
+  *rule = (vt_rule){factors, *out_factors, *out_starts, *out_entries, false, false};
   return rule;
+}
+
+static bool is_simple(const vt_rule *rule, uint32_t tensors) {
+  if (!rule->plain || rule->factor_count > VT_SIMPLE_FACTORS) return false;
+  for (uint32_t t = 0; t < tensors; t++) {
+    uint64_t here = 0;
+    for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
+      uint64_t factor = (uint64_t)1 << rule->entries[e].factor;
+      if (here & factor || rule->factors[rule->entries[e].factor].blocked) return false;
+      here |= factor;
+    }
+  }
+  return true;
 }
 
 // Entries in the order of tensors and their dimensions; within a dimension as they were added.
@@ -766,18 +779,25 @@ static const vt_rule *finish(builder *b, vt_arena *arena) {
   vt_rule *rule = new_rule(arena, (uint32_t)b->factors.size, b->tensors, b->entries.size, &factors,
                            &starts, &entries);
   if (b->factors.size) memcpy(factors, b->factors.data, sizeof *factors * b->factors.size);
+  uint32_t dims = 0;
   for (uint32_t t = 0; t < b->tensors; t++) {
+    starts[t] = dims;
+    dims += (uint32_t)type_of(b, t).rank;
+  }
+  bool any = b->factors.size > 0 && b->factors.size < MAX_FACTORS;
+  bool one_each = any && b->entries.size == dims; // each dimension has at least one
+  for (size_t i = 0; one_each && i < b->entries.size; i++)
+    entries[starts[b->entries.data[i].tensor] + b->entries.data[i].at.dim] = b->entries.data[i].at;
+  for (uint32_t t = 0; !one_each && t < b->tensors; t++) {
     starts[t] = at;
     for (int32_t d = 0; d < type_of(b, t).rank; d++)
       for (size_t i = 0; i < b->entries.size; i++)
         if (b->entries.data[i].tensor == t && b->entries.data[i].at.dim == d)
           entries[at++] = b->entries.data[i].at;
   }
-  starts[b->tensors] = at;
-  uint32_t dims = 0;
-  for (uint32_t t = 0; t < b->tensors; t++) dims += (uint32_t)type_of(b, t).rank;
-  rule->plain = at == dims;
-  bool any = b->factors.size > 0 && b->factors.size < MAX_FACTORS;
+  starts[b->tensors] = one_each ? dims : at;
+  rule->plain = starts[b->tensors] == dims;
+  rule->simple = any && is_simple(rule, b->tensors);
   return any ? rule : NULL;
 }
 
@@ -798,7 +818,7 @@ static const vt_rule *make_pointwise(vt_arena *arena, uint32_t count, const vt_t
       entries[at++] = (vt_dim_factor){(uint8_t)d, (uint8_t)d};
   }
   starts[count] = at;
-  rule->plain = true;
+  rule->plain = rule->simple = true;
   return rule;
 }
 
@@ -849,7 +869,8 @@ const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
                .op = op,
                .types = types,
                .operands = operands,
-               .tensors = tensors};
+               .tensors = tensors,
+               .mapped = VT_NEW_ARRAY(&graph->building, uint64_t, tensors)};
   rule(&b);
   const vt_rule *made = b.factors.size ? finish(&b, graph->arena) : NULL;
   vt_arena_reset(&graph->building);

@@ -119,7 +119,8 @@ static void copy_sharding(vt_node *to, const vt_node *from) {
 // Members of a sharding group have one sharding.
 static void copy_to_group(scheduler *s, uint32_t node) {
   uint32_t group = s->graph->nodes.data[node].group;
-  for (uint32_t i = s->first_member[group]; group && i != VT_NONE; i = s->next_member[i]) {
+  if (!group) return;
+  for (uint32_t i = s->first_member[group]; i != VT_NONE; i = s->next_member[i]) {
     if (i == node) continue;
     copy_sharding(&s->graph->nodes.data[i], &s->graph->nodes.data[node]);
     wake_around(s, i);
@@ -217,6 +218,7 @@ static void join_groups(scheduler *s, vt_arena *arena) {
   uint32_t count = (uint32_t)graph->nodes.size, groups = 0;
   for (uint32_t i = 0; i < count; i++)
     if (graph->nodes.data[i].group > groups) groups = graph->nodes.data[i].group;
+  if (!groups) return;
   bool *stated = VT_NEW_ARRAY(arena, bool, groups + 1);
   s->first_member = VT_NEW_ARRAY(arena, uint32_t, groups + 1);
   s->next_member = VT_NEW_ARRAY(arena, uint32_t, count);

@@ -399,48 +399,60 @@ static vt_axes axes_at(const vt_node *node, int32_t dim) {
   return node->mesh ? node->dims[dim] : (vt_axes){0};
 }
 
-// One tensor has all axes that there are, and no other has different ones.
-static bool one_has_all(const vt_graph *graph, const vt_step *step, vt_axes *out_axes,
-                        uint64_t *out_factors) {
+// The factors of a simple rule as the tensors have them now, bit by bit.
+typedef struct survey {
+  vt_axes axes[VT_SIMPLE_FACTORS]; // of those in `cut`
+  uint64_t cut, uncut;             // some tensor has axes of it, has it without axes
+  uint64_t clash;                  // two have different axes
+  uint64_t most;                   // that one tensor has axes of
+} survey;
+
+static void look(const vt_graph *graph, const vt_step *step, survey *s) {
   const vt_rule *rule = step->rule;
-  uint64_t most = 0, all = 0;
+  s->cut = s->uncut = s->clash = s->most = 0;
   for (uint32_t t = 0; t < step->operand_count + step->result_count; t++) {
     const vt_node *node = vt_node_of(graph, value_of(step, t));
-    uint64_t here = 0, cut = 0;
+    uint64_t cut = 0;
     for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
       uint8_t factor = rule->entries[e].factor;
+      uint64_t bit = (uint64_t)1 << factor;
       vt_axes axes = axes_at(node, rule->entries[e].dim);
-      if (rule->factors[factor].blocked || here >> factor & 1) return false;
-      here |= (uint64_t)1 << factor;
-      if (!axes.count) continue;
-      if (all >> factor & 1 && !vt_axes_equal(out_axes[factor], axes)) return false;
-      out_axes[factor] = axes;
-      cut |= (uint64_t)1 << factor;
-      all |= cut;
+      if (!axes.count) {
+        s->uncut |= bit;
+        continue;
+      }
+      if (!(s->cut & bit))
+        s->axes[factor] = axes;
+      else if (!vt_axes_equal(s->axes[factor], axes))
+        s->clash |= bit;
+      cut |= bit;
     }
-    if ((cut & most) == most) most = cut;
+    s->cut |= cut;
+    if ((cut & s->most) == s->most) s->most = cut;
   }
-  *out_factors = all;
-  return all && most == all;
 }
 
-// Then the others take them, if nothing that they state forbids it. False: it is not so simple.
-static bool take_all(vt_graph *graph, const vt_step *step, const uint8_t *directions,
-                     const vt_mesh *mesh, vt_numbers *changed) {
-  enum { MOST = 64 };
+static uint64_t factors_towards(const vt_rule *rule, const uint8_t *directions,
+                                vt_direction least) {
+  uint64_t factors = 0;
+  for (uint32_t f = 0; f < rule->factor_count; f++)
+    if ((directions[f] & least) == least && directions[f]) factors |= (uint64_t)1 << f;
+  return factors;
+}
+
+// One tensor has all axes that there are, and no other has different ones: the others take them, if
+// nothing that they state forbids it. False: it is not so simple.
+static bool take_all(vt_graph *graph, const vt_step *step, const survey *s,
+                     const uint8_t *directions, const vt_mesh *mesh, vt_numbers *changed) {
   const vt_rule *rule = step->rule;
   uint32_t tensors = step->operand_count + step->result_count;
-  vt_axes axes[MOST];
-  uint64_t factors;
-  if (!rule->plain || step->manual || rule->factor_count > MOST) return false;
-  if (!one_has_all(graph, step, axes, &factors)) return false;
-  for (uint32_t f = 0; f < rule->factor_count; f++)
-    if (factors >> f & 1 && directions[f] != VT_TOWARDS_BOTH) return false;
+  if (s->clash || s->most != s->cut) return false;
+  if (s->cut & ~factors_towards(rule, directions, VT_TOWARDS_BOTH)) return false;
   for (uint32_t t = 0; t < tensors; t++) {
     const vt_node *node = vt_node_of(graph, value_of(step, t));
     if (node->mesh && (node->closed || node->replicated.count || node->unreduced.count))
       for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++)
-        if (factors >> rule->entries[e].factor & 1 && !node->dims[rule->entries[e].dim].count)
+        if (s->cut >> rule->entries[e].factor & 1 && !node->dims[rule->entries[e].dim].count)
           return false;
   }
   for (uint32_t t = 0; t < tensors; t++) {
@@ -448,14 +460,26 @@ static bool take_all(vt_graph *graph, const vt_step *step, const uint8_t *direct
     bool takes = false;
     for (uint32_t e = rule->starts[t]; e < rule->starts[t + 1]; e++) {
       vt_dim_factor entry = rule->entries[e];
-      if (!(factors >> entry.factor & 1) || axes_at(node, entry.dim).count) continue;
-      node->dims[entry.dim] = axes[entry.factor];
+      if (!(s->cut >> entry.factor & 1) || axes_at(node, entry.dim).count) continue;
+      node->dims[entry.dim] = s->axes[entry.factor];
       takes = true;
     }
     if (takes && (!node->mesh || is_empty(node->mesh))) node->mesh = mesh;
     if (takes) vt_array_push(changed, value_of(step, t));
   }
   return true;
+}
+
+// Whether a step with a simple rule is done; out_settled: it changes nothing in any direction.
+static bool apply_simple(vt_graph *graph, const vt_step *step, const uint8_t *directions,
+                         int32_t which, const vt_mesh *mesh, vt_numbers *changed,
+                         bool *out_settled) {
+  survey s;
+  look(graph, step, &s);
+  uint64_t wanting = s.clash | (s.cut & s.uncut);
+  *out_settled = !wanting;
+  if (!(wanting & factors_towards(step->rule, directions, VT_TOWARDS_NONE))) return true;
+  return which == VT_ALL_TENSORS && take_all(graph, step, &s, directions, mesh, changed);
 }
 
 // ---- any step -----------------------------------------------------------------------------------
@@ -502,8 +526,11 @@ bool vt_step_apply(vt_graph *graph, const vt_step *step, const uint8_t *directio
   uint32_t operands = step->operand_count;
   room few;
   bool settled = !s.mesh;
-  if (settled || is_settled(graph, step, directions, &settled)) return settled;
-  if (which == VT_ALL_TENSORS && take_all(graph, step, directions, s.mesh, changed)) return false;
+  if (settled) return true;
+  bool simple = step->rule->simple && !step->manual;
+  if (simple ? apply_simple(graph, step, directions, which, s.mesh, changed, &settled)
+             : is_settled(graph, step, directions, &settled))
+    return settled;
   s.tensors = operands + step->result_count;
   make_room(&s, &few);
   if (!prepare(&s, directions)) return false;
