@@ -79,7 +79,8 @@ static bool keep(vt_arena_block *block) {
 // The largest of at most `size` and at least `enough`: there are pages behind it.
 static vt_arena_block *take_kept(size_t size, size_t enough) {
   vt_arena_block *block = NULL;
-  for (int place = KEPT_SIZES - 1; place >= 0 && kept_size(place) >= enough && !block; place--)
+  int last = size < LEAST_KEPT ? -1 : KEPT_SIZES - 1;
+  for (int place = last; place >= 0 && kept_size(place) >= enough && !block; place--)
     if (kept_size(place) <= size && atomic_load_explicit(&kept[place], memory_order_relaxed))
       block = atomic_exchange(&kept[place], NULL);
   return block;
@@ -183,14 +184,17 @@ static inline void *place_small(vt_arena *arena, size_t size) {
   return data + at;
 }
 
-void *vt_arena_push(vt_arena *arena, size_t size) {
-  void *p = NULL;
-  if (!vt_memory_refused()) {
-    p = place_small(arena, size);
-    if (!p) p = place(arena, size, DEFAULT_ALIGN, true);
-  }
+// Apart, so that the way of most allocations is short.
+static __attribute__((noinline)) void *push_other(vt_arena *arena, size_t size, bool refused) {
+  void *p = refused ? NULL : place(arena, size, DEFAULT_ALIGN, true);
   if (!p) vt_memory_out(size, "compiler data");
   return p;
+}
+
+void *vt_arena_push(vt_arena *arena, size_t size) {
+  bool refused = vt_memory_refused();
+  void *p = refused ? NULL : place_small(arena, size);
+  return p ? p : push_other(arena, size, refused);
 }
 
 void *vt_arena_push_raw(vt_arena *arena, size_t size) {
