@@ -92,16 +92,19 @@ static void match_donors(const vt_func *main, vt_io *params, const vt_io *result
     params[p].donated = true;
     taken[alias] = true;
   }
-  for (int exactly = 1; exactly >= 0; exactly--)
+  for (int exactly = 1; exactly >= 0; exactly--) {
+    uint32_t first = 0; // that is free
     for (uint32_t p = 0; p < main->param_count; p++) {
       if (params[p].donated || !main->param_info || !main->param_info[p].donor) continue;
-      uint32_t r = 0;
+      while (first < result_count && taken[first]) first++;
+      uint32_t r = first;
       while (r < result_count && (taken[r] || !fits_donor(&params[p], &results[r], exactly))) r++;
       if (r == result_count) continue;
       params[p].alias = (int32_t)r;
       params[p].donated = true;
       taken[r] = true;
     }
+  }
   vt_arena_free(&scratch);
 }
 
