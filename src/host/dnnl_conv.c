@@ -515,8 +515,9 @@ static bool step_matmul(vt_plan *plan, vt_step *step, const conv *c) {
          vt_step_contraction(plan, step, &product);
 }
 
-// Weight gradients that oneDNN is slow at.
-static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
+// A small weight gradient over images in dense order.
+static bool as_small_gradient(const vt_plan *plan, const vt_step *step, const conv *c,
+                              vt_weight_gradient *out) {
   problem p;
   if (c->spatial != 2 || c->batch_groups != 1 || !as_weight_gradient(c, &p) ||
       c->size[OUT][0] * c->size[OUT][1] >= c->size[RHS][0] * c->size[RHS][1] ||
@@ -525,7 +526,7 @@ static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
   int64_t dense[VT_MAX_RANK];
   dense_strides(&p.target, dense);
   if (!strides_equal(&p.target, dense)) return false;
-  vt_weight_gradient gradient = {
+  *out = (vt_weight_gradient){
       .batch = c->b_size[LHS],
       .channels = c->a_size[LHS],
       .features = c->b_size[OUT],
@@ -533,11 +534,23 @@ static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
       .weight_strides = {c->stride[OUT][0], c->stride[OUT][1], c->a_stride[OUT], c->b_stride[OUT]},
       .dtype = step->inputs[0]->type.dtype};
   for (int d = 0; d < 2; d++) {
-    gradient.input[d] = c->size[LHS][d], gradient.output[d] = c->size[RHS][d];
-    gradient.kernel[d] = c->size[OUT][d], gradient.low[d] = c->padding[2 * d];
-    gradient.stride[d] = c->rhs_dilation[d], gradient.dilation[d] = c->window_strides[d];
+    out->input[d] = c->size[LHS][d], out->output[d] = c->size[RHS][d];
+    out->kernel[d] = c->size[OUT][d], out->low[d] = c->padding[2 * d];
+    out->stride[d] = c->rhs_dilation[d], out->dilation[d] = c->window_strides[d];
   }
-  return vt_step_narrow(plan, step, &gradient) || vt_step_wide(plan, step, &gradient);
+  return true;
+}
+
+// Weight gradients that oneDNN is slow at. A strided 1x1 gradient as a matmul would copy its left
+// side first.
+static bool step_gradient(vt_plan *plan, vt_step *step, const conv *c) {
+  vt_weight_gradient g;
+  if (!as_small_gradient(plan, step, c, &g)) return step_matmul(plan, step, c);
+  if (vt_step_pairs(plan, step, &g)) return true;
+  bool strided = !all(c->rhs_dilation, c->spatial, 1);
+  if (!strided && step_matmul(plan, step, c)) return true;
+  if (vt_step_narrow(plan, step, &g) || vt_step_wide(plan, step, &g)) return true;
+  return strided && step_matmul(plan, step, c);
 }
 
 // Few features over long lines.
@@ -618,10 +631,7 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
       (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
     return false;
   if (step_lines(plan, step, &c) || step_strip(plan, step, &c)) return true;
-  // A strided 1x1 gradient as a matmul would copy its left side first.
-  bool strided = !all(c.rhs_dilation, c.spatial, 1);
-  if (strided && step_gradient(plan, step, &c)) return true;
-  if (step_matmul(plan, step, &c) || step_gradient(plan, step, &c)) return true;
+  if (step_gradient(plan, step, &c)) return true;
   bool round = vt_rounds_operands(plan, step->op);
   int count = forms_of(&c, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);

@@ -501,6 +501,66 @@ static void convolutions_match(void **state) {
   }
 }
 
+// Of any sizes: few channels, many, or a number that fills no vectors.
+static conv_row random_gradient(void) {
+  int64_t batch = 1 + random_below(5), size = 12 + random_below(5), kernel = 1 + random_below(3);
+  int64_t stride = 1 + random_below(2), dilation = 1 + random_below(2);
+  int64_t channels = random_below(2) ? 1 + random_below(50) : 16 * (1 + random_below(20));
+  int64_t reach = (kernel - 1) * dilation, low = random_below(reach / 2 + 1);
+  int64_t out = (size + 2 * low - reach - 1) / stride + 1;
+  return (conv_row){.name = "a random weight gradient",
+                    .dims = WEIGHT_GRADIENT,
+                    .lhs = {batch, size, size, channels},
+                    .rhs = {batch, out, out, 16 * (1 + random_below(9))},
+                    .stride = dilation,
+                    .low = low,
+                    .high = (out - 1) * stride + 1 + reach - size - low,
+                    .lhs_dilation = 1,
+                    .rhs_dilation = stride,
+                    .feature_groups = 1,
+                    .batch_groups = 1};
+}
+
+// Whether pairs of pixels are summed, as they are from 16 channels on where the processor does so,
+// but for one image of an odd height under a window.
+static bool in_pairs(const conv_row *row) {
+  bool single = row->lhs[0] == 1 && row->rhs[1] % 2;
+  return vt_host_fast_bf16() && !vt_host_has_amx() && row->lhs[3] >= 16 && !single;
+}
+
+static void weight_gradients_match(void **state) {
+  (void)state;
+  random_state = 7;
+  for (int i = 0; i < 60; i++) {
+    uint32_t seed = random_state;
+    conv_row row = random_gradient();
+    uint32_t next = random_state;
+    char name[120];
+    snprintf(name, sizeof name, "weight gradient of %dx%dx%dx%d (seed %u)", (int)row.lhs[0],
+             (int)row.lhs[1], (int)row.lhs[2], (int)row.lhs[3], seed);
+    check(name, make_conv, &row, VT_BF16, VT_F32, true);
+    vt_program *program = compile(make_module(make_conv, &row, VT_BF16, VT_F32), false);
+    const char *runner = program->plan->steps[0].runner;
+    if (in_pairs(&row) && strcmp(runner, "pairs")) fail_msg("%s: runs in %s", name, runner);
+    vt_program_destroy(program);
+    random_state = next;
+  }
+}
+
+// Of an odd number of pixels the last one has no partner: an infinity there stays one.
+static void a_pixel_without_a_partner_adds_nothing(void **state) {
+  (void)state;
+  static const conv_row row = {
+      "odd", WEIGHT_GRADIENT, {1, 7, 7, 32}, {1, 7, 7, 32}, 1, 0, 0, 1, 1, false, 1, 1, true};
+  vt_program *program = compile(make_module(make_conv, &row, VT_BF16, VT_F32), false);
+  uint16_t input[49 * 32], gradient[49 * 32];
+  float out[32 * 32];
+  for (int i = 0; i < 49 * 32; i++) input[i] = 0x7f80, gradient[i] = 0x3f80;
+  run(program, input, gradient, out);
+  for (int i = 0; i < 32 * 32; i++) assert_true(isinf(out[i]));
+  vt_program_destroy(program);
+}
+
 // convert(contraction + bias), all of which one step does.
 static vt_module *with_epilogue(make_op *make, const void *row) {
   vt_module *module = vt_module_create();
@@ -624,6 +684,8 @@ int main(void) {
       cmocka_unit_test(few_vectors_match),
       cmocka_unit_test(few_vectors_are_exact),
       cmocka_unit_test(convolutions_match),
+      cmocka_unit_test(weight_gradients_match),
+      cmocka_unit_test(a_pixel_without_a_partner_adds_nothing),
       cmocka_unit_test(bias_and_rounding_join_the_contraction),
       cmocka_unit_test(transposed_results_are_written_so),
   };

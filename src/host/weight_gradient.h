@@ -17,7 +17,7 @@ typedef struct vt_weight_gradient {
   vt_dtype dtype;            // of both operands: f32 or bf16
 } vt_weight_gradient;
 
-// Both take `input` and `gradient` from the step's operands; false when they do not apply.
+// All take `input` and `gradient` from the step's operands; false when they do not apply.
 //
 // Few channels, as in the first layer of most vision models: a matrix unit would be nearly empty (9
 // taps of one channel), so vectors run along the features. (conv_narrow.c)
@@ -25,5 +25,8 @@ bool vt_step_narrow(vt_plan *plan, vt_step *step, const vt_weight_gradient *grad
 // Many channels, in bf16 with AMX: one product whose left side has a row for each tap and channel.
 // (conv_wide.c)
 bool vt_step_wide(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
+// Many channels, or a few and a large window, in bf16 with AVX512-BF16 and without AMX.
+// (conv_pairs.c)
+bool vt_step_pairs(vt_plan *plan, vt_step *step, const vt_weight_gradient *gradient);
 
 #endif
