@@ -48,38 +48,40 @@ static void note_touched(const vt_arena *arena) {
 
 // ---- blocks for the next arena ------------------------------------------------------------------
 
-// Large blocks are kept for the next arena, one of each size: malloc would give them back to the
+// Large blocks are kept for the next arena, two of each size: malloc would give them back to the
 // system, and the next stage of a compilation would wait for its pages again.
-enum { LEAST_KEPT = FIRST_BLOCK << 6, KEPT_SIZES = 8, LEAST_TOUCHED = 1 << 14 };
+enum { LEAST_KEPT = FIRST_BLOCK << 6, KEPT_SIZES = 8, KEPT = 2 * KEPT_SIZES };
+enum { LEAST_TOUCHED = 1 << 14 };
 enum { GROWTH = 4 }; // a brief arena that is full is likely to want as much again by this
 _Static_assert(LEAST_KEPT << (KEPT_SIZES - 2) < MAX_BLOCK &&
                    LEAST_KEPT << (KEPT_SIZES - 1) > MAX_BLOCK,
                "all sizes from the least to the largest");
-static _Atomic(vt_arena_block *) kept[KEPT_SIZES];
-static _Atomic(size_t) kept_touched[KEPT_SIZES]; // of these: where to look first
+static _Atomic(vt_arena_block *) kept[KEPT];
+static _Atomic(size_t) kept_touched[KEPT]; // of these: where to look first
 
 static size_t kept_size(int place) {
-  return place + 1 < KEPT_SIZES ? (size_t)LEAST_KEPT << place : MAX_BLOCK;
+  return place / 2 + 1 < KEPT_SIZES ? (size_t)LEAST_KEPT << place / 2 : MAX_BLOCK;
 }
 
 static bool keep(vt_arena_block *block) {
 #ifdef VT_ASAN
   return false; // it sees what reads a block that was freed
 #endif
-  int place = 0;
-  while (place < KEPT_SIZES && kept_size(place) != block->size) place++;
-  vt_arena_block *none = NULL;
-  size_t touched = block->touched;
-  if (place == KEPT_SIZES || !atomic_compare_exchange_strong(&kept[place], &none, block))
-    return false;
-  atomic_store_explicit(&kept_touched[place], touched, memory_order_relaxed);
-  return true;
+  size_t touched = block->touched, size = block->size;
+  for (int place = 0; place < KEPT && kept_size(place) <= size; place++) {
+    vt_arena_block *none = NULL;
+    if (kept_size(place) != size) continue;
+    if (!atomic_compare_exchange_strong(&kept[place], &none, block)) continue;
+    atomic_store_explicit(&kept_touched[place], touched, memory_order_relaxed);
+    return true;
+  }
+  return false;
 }
 
 // The largest of at most `size` and at least `enough`: there are pages behind it.
 static vt_arena_block *take_kept(size_t size, size_t enough) {
   vt_arena_block *block = NULL;
-  int last = size < LEAST_KEPT ? -1 : KEPT_SIZES - 1;
+  int last = size < LEAST_KEPT ? -1 : KEPT - 1;
   for (int place = last; place >= 0 && kept_size(place) >= enough && !block; place--)
     if (kept_size(place) <= size && atomic_load_explicit(&kept[place], memory_order_relaxed))
       block = atomic_exchange(&kept[place], NULL);
@@ -88,17 +90,17 @@ static vt_arena_block *take_kept(size_t size, size_t enough) {
 
 // One of at least `enough`: with as few pages behind it as are `wanted`, or with the most.
 static vt_arena_block *take_touched(size_t enough, size_t wanted) {
-  int best = KEPT_SIZES;
+  int best = KEPT;
   size_t most = 0;
-  for (int place = KEPT_SIZES - 1; place >= 0 && kept_size(place) >= enough; place--) {
+  for (int place = KEPT - 1; place >= 0 && kept_size(place) >= enough; place--) {
     size_t touched = atomic_load_explicit(&kept_touched[place], memory_order_relaxed);
     if (!atomic_load_explicit(&kept[place], memory_order_relaxed)) continue;
     bool better = most < wanted ? touched > most : touched >= wanted && touched < most;
-    if (best < KEPT_SIZES && !better) continue;
+    if (best < KEPT && !better) continue;
     best = place;
     most = touched;
   }
-  return best < KEPT_SIZES ? atomic_exchange(&kept[best], NULL) : NULL;
+  return best < KEPT ? atomic_exchange(&kept[best], NULL) : NULL;
 }
 
 // `zero`: for one large allocation, of zeros.

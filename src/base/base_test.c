@@ -88,9 +88,9 @@ static void brief_arenas_take_used_pages(void **state) {
 #ifdef __SANITIZE_ADDRESS__
   skip(); // blocks are not kept
 #endif
-  enum { SIZES = 8, USED = 50000, LITTLE = 8000 };
-  vt_arena others[SIZES], arena = {0}, brief = {.brief = true};
-  for (int i = 0; i < SIZES; i++) { // what earlier tests left
+  enum { KEPT = 16, USED = 50000, LITTLE = 8000 };
+  vt_arena others[KEPT], arena = {0}, brief = {.brief = true};
+  for (int i = 0; i < KEPT; i++) { // what earlier tests left
     others[i] = (vt_arena){.brief = true};
     vt_arena_push(&others[i], 1);
   }
@@ -102,7 +102,7 @@ static void brief_arenas_take_used_pages(void **state) {
   uintptr_t next = (uintptr_t)vt_arena_push(&brief, 80);
   assert_true(next < used || next >= used + USED);
   vt_arena_free(&brief);
-  for (int i = 0; i < SIZES; i++) vt_arena_free(&others[i]);
+  for (int i = 0; i < KEPT; i++) vt_arena_free(&others[i]);
 }
 
 static void map_keeps_insertion_order(void **state) {
