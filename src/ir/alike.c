@@ -77,12 +77,13 @@ static inline uint64_t add_to(uint64_t h, uint64_t word) {
 uint64_t vt_op_hash(const vt_op *op, vt_value *const *operands) {
   uint64_t h = add_to(op->code, op->attr_count);
   for (uint32_t i = 0; i < op->operand_count; i++) h = add_to(h, (uint64_t)(uintptr_t)operands[i]);
-  // An elementwise op has the dimensions of an operand.
-  bool other = !op->operand_count || !(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE);
-  for (uint32_t i = 0; i < op->result_count; i++) {
+  // An elementwise op has one result, with the dimensions of an operand.
+  bool mapped = op->operand_count && vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+  if (mapped) h = add_to(h, (uint64_t)op->results[0].type.dtype);
+  for (uint32_t i = 0; !mapped && i < op->result_count; i++) {
     vt_type type = op->results[i].type;
     h = add_to(h, (uint64_t)type.dtype);
-    for (int32_t d = 0; other && d < type.rank; d++) h = add_to(h, (uint64_t)type.dims[d]);
+    for (int32_t d = 0; d < type.rank; d++) h = add_to(h, (uint64_t)type.dims[d]);
   }
   for (uint32_t i = 0; i < op->attr_count; i++) {
     // The order of attributes may differ between equal ops: combine them without order.

@@ -240,11 +240,19 @@ static void copy_ops(vt_func *to, vt_op *before, const vt_func *from, vt_value *
   }
 }
 
+// By the ids of a numbered function: `few`, or room in the arena.
+enum { FEW_VALUES = 32 };
+static vt_value **map_for(const vt_func *func, vt_value **few, vt_arena *scratch) {
+  if (func->value_count > FEW_VALUES) return VT_NEW_ARRAY(scratch, vt_value *, func->value_count);
+  memset(few, 0, sizeof *few * FEW_VALUES);
+  return few;
+}
+
 vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   vt_func_number((vt_func *)(uintptr_t)func);
   vt_func *copy = vt_func_create(module, func->name);
   vt_arena scratch = {0};
-  vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, func->value_count + 1);
+  vt_value *few[FEW_VALUES], **map = map_for(func, few, &scratch);
   for (uint32_t i = 0; i < func->param_count; i++)
     map[func->params[i]->id] = vt_func_add_param(copy, func->params[i]->type);
   copy_ops(copy, NULL, func, map);
@@ -263,7 +271,7 @@ void vt_func_inline(vt_func *callee, vt_func *func, vt_op *before, vt_value *con
   vt_assert_each(i, callee->param_count, args[i]->func == func);
   vt_func_number(callee);
   vt_arena scratch = {0};
-  vt_value **map = VT_NEW_ARRAY(&scratch, vt_value *, callee->value_count + 1);
+  vt_value *few[FEW_VALUES], **map = map_for(callee, few, &scratch);
   for (uint32_t i = 0; i < callee->param_count; i++) map[callee->params[i]->id] = args[i];
   copy_ops(func, before, callee, map);
   for (uint32_t i = 0; i < callee->return_count; i++) out_returns[i] = map[callee->returns[i]->id];

@@ -255,10 +255,11 @@ vt_func *vt_op_callee(const vt_op *op);
 bool vt_op_runs_effect(const vt_op *op);
 // Whether the op, or one that it runs, must stay where it is even if its results are unused.
 static inline bool vt_op_has_effect(const vt_op *op) {
+  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
+  if (!op->func->module->effects) return false;
   bool plain = !op->region_count && op->code != VT_OP_CUSTOM_CALL && op->code != VT_OP_CALL &&
                op->code != VT_OP_COMPOSITE;
-  if (vt_op_info_get(op->code)->flags & VT_OPF_EFFECT) return true;
-  return !plain && op->func->module->effects && vt_op_runs_effect(op);
+  return !plain && vt_op_runs_effect(op);
 }
 // The original form of a decomposition op that a pass made: a function with the same results; NULL
 // for all other ops.

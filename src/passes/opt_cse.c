@@ -29,9 +29,11 @@ typedef struct merging {
 } merging;
 
 static bool may_merge(const merging *with, const vt_op *op) {
+  uint16_t flags = vt_op_info_get(op->code)->flags;
+  if (flags & VT_OPF_ELTWISE) return true;
   if (vt_op_has_effect(op) || !op->result_count || op->code == VT_OP_OPTIMIZATION_BARRIER)
     return false;
-  if (vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE) return with->partitioned;
+  if (flags & VT_OPF_COLLECTIVE) return with->partitioned;
   return op->code != VT_OP_CUSTOM_CALL;
 }
 
