@@ -24,7 +24,7 @@ enum {
   CHANNELS = 16, // of a panel
   VECTORS = 4,   // of a panel of features
   ROWS = 6,      // channels whose sums are in registers
-  AHEAD = 6,     // pixels that are fetched before they are zipped
+  AHEAD = 12,    // pixels that are fetched before they are zipped
   CHUNK = 256,   // pairs of pixels, about
   BLOCK_CHANNELS = 256,
   BLOCK_FEATURES = 256,
@@ -146,7 +146,8 @@ PAIRS static void zip_any(const line *l, int64_t vectors, int64_t apart, uint16_
   }
 }
 
-// Panels of one or four vectors, 32 elements at a time.
+// Panels of one or four vectors, 32 elements at a time. Of narrow panels some pixels go to one
+// before the next one's turn comes: stores of a line here and a line there wait for each other.
 PAIRS static void zip_whole(const line *l, int64_t vectors, int64_t apart, uint16_t *to) {
   uint16_t order[2][2 * LANES];
   for (int i = 0; i < 2 * LANES; i++) {
@@ -154,20 +155,24 @@ PAIRS static void zip_whole(const line *l, int64_t vectors, int64_t apart, uint1
     order[1][i] = (uint16_t)(order[0][i] + LANES);
   }
   __m512i low = _mm512_loadu_si512(order[0]), high = _mm512_loadu_si512(order[1]);
-  // From a vector of a pixel to the next one, and from a panel (or two of one vector) to the next.
-  int64_t next = vectors == 1 ? apart : 2 * LANES, panel = vectors == 1 ? 2 * apart : apart;
-  int64_t group = vectors == 1 ? 2 * LANES : VECTORS * LANES;
-  for (int64_t x = 0; x < l->pixels; x++) {
-    const uint16_t *a = l->from[0] + x * l->pixel, *b = l->from[1] + x * l->pixel;
-    uint16_t *at = to + x * vectors * 2 * LANES;
-    for (int64_t i = 0; i < l->elements; i += group, at += panel)
-      for (int64_t j = i, k = 0; j < i + group; j += 2 * LANES, k += 4 * LANES) {
-        __builtin_prefetch((const char *)(a + j) + AHEAD * l->pixel * 2);
-        __builtin_prefetch((const char *)(b + j) + AHEAD * l->pixel * 2);
-        __m512i first = _mm512_loadu_si512(a + j), second = _mm512_loadu_si512(b + j);
-        _mm512_storeu_si512(at + k, _mm512_permutex2var_epi16(first, low, second));
-        _mm512_storeu_si512(at + k + next, _mm512_permutex2var_epi16(first, high, second));
-      }
+  int64_t group = vectors == 1 ? 2 * LANES : VECTORS * LANES, next = vectors == 1 ? apart : LINE;
+  int64_t panel = vectors == 1 ? 2 * apart : apart, width = vectors * LINE, step = l->pixel;
+  int64_t together = vectors == 1 ? AHEAD : 1;
+  for (int64_t x = 0; x < l->pixels; x += together) {
+    int64_t pixels = least(together, l->pixels - x);
+    uint16_t *at = to + x * width;
+    for (int64_t i = 0; i < l->elements; i += group, at += panel) {
+      const uint16_t *a = l->from[0] + x * step + i, *b = l->from[1] + x * step + i;
+      for (int64_t k = 0; k < pixels; k++, a += step, b += step)
+        for (int64_t j = 0; j < group; j += 2 * LANES) {
+          __builtin_prefetch(a + j + AHEAD * step);
+          __builtin_prefetch(b + j + AHEAD * step);
+          __m512i first = _mm512_loadu_si512(a + j), second = _mm512_loadu_si512(b + j);
+          uint16_t *place = at + k * width + 2 * j;
+          _mm512_storeu_si512(place, _mm512_permutex2var_epi16(first, low, second));
+          _mm512_storeu_si512(place + next, _mm512_permutex2var_epi16(first, high, second));
+        }
+    }
   }
 }
 
@@ -235,27 +240,37 @@ static int64_t gradient_panel(const pairs *p, const chunk *k) {
   return apart_of(k->images * k->rows * p->conv.output[1] * VECTORS * 2 * LANES);
 }
 
+// Some rows of a pair of images: all whole panels, then the last one, whose pixels may be narrower.
+static void lay_gradient_rows(const pairs *p, const uint16_t *const rows[2], int64_t pixels,
+                              int64_t features, int64_t apart, int64_t at, uint16_t *to) {
+  int64_t panels = parts_of(features, VECTORS * LANES), whole = features / (VECTORS * LANES);
+  line l = {.pixels = pixels, .pixel = p->conv.features};
+  for (int64_t first = 0; first < panels;) {
+    int64_t count = first < whole ? whole : 1, skipped = first * VECTORS * LANES;
+    int64_t vectors = first < whole ? VECTORS : (features - skipped) / LANES;
+    l.elements = count * vectors * LANES;
+    for (int h = 0; h < 2; h++) l.from[h] = rows[h] ? rows[h] + skipped : NULL;
+    zip_line(&l, vectors, apart, to + first * apart + at * vectors * 2 * LANES);
+    first += count;
+  }
+}
+
 static void lay_gradient(const pairs *p, const uint16_t *gradient, const chunk *k, int64_t feature,
                          int64_t features, uint16_t *to) {
-  const vt_weight_gradient *c = &p->conv;
-  int64_t apart = gradient_panel(p, k);
-  int64_t panels = parts_of(features, VECTORS * LANES);
-  for (int64_t n = 0, at = 0; n < k->images; n++)
-    for (int64_t y = 0; y < k->rows; y++, at += c->output[1]) {
-      line l = {.pixels = c->output[1], .pixel = c->features};
-      // All whole panels, then the last one, whose pixels may be narrower.
-      for (int64_t first = 0, whole = features / (VECTORS * LANES); first < panels;) {
-        int64_t count = first < whole ? whole : 1;
-        int64_t vectors = first < whole ? VECTORS : (features - first * VECTORS * LANES) / LANES;
-        l.elements = count * vectors * LANES;
-        for (int h = 0; h < 2; h++) {
-          const uint16_t *from = gradient_row(p, gradient, k->image + n, h, k->row + y);
-          l.from[h] = from ? from + feature + first * VECTORS * LANES : NULL;
-        }
-        zip_line(&l, vectors, apart, to + first * apart + at * vectors * 2 * LANES);
-        first += count;
+  int64_t columns = p->conv.output[1], apart = gradient_panel(p, k), at = 0;
+  for (int64_t n = 0; n < k->images; n++) {
+    // Rows follow each other; of an odd number of them the last one has no partner.
+    bool all = gradient_row(p, gradient, k->image + n, 1, k->row + k->rows - 1);
+    int64_t together = all ? k->rows : 1;
+    for (int64_t y = 0; y < k->rows; y += together, at += together * columns) {
+      const uint16_t *rows[2];
+      for (int h = 0; h < 2; h++) {
+        rows[h] = gradient_row(p, gradient, k->image + n, h, k->row + y);
+        if (rows[h]) rows[h] += feature;
       }
+      lay_gradient_rows(p, rows, together * columns, features, apart, at, to);
     }
+  }
 }
 
 // A row of the input as a line of pixels with its padding.
@@ -278,10 +293,26 @@ static void lay_input_row(const pairs *p, const uint16_t *const rows[2], int64_t
   }
 }
 
+// Rows of one pixel each as one line; false where one of them is not there, or that is not it.
+static bool lay_column(const pairs *p, const uint16_t *input, const chunk *k, int64_t channel,
+                       int64_t channels, uint16_t *to) {
+  const vt_weight_gradient *c = &p->conv;
+  if (c->kernel[0] != 1 || c->input[1] != 1 || p->width != 1 || k->images != 1 || p->lines)
+    return false;
+  int64_t last = (k->row + k->rows - 1) * c->stride[0];
+  if (!input_row(p, input, k->image, 1, last)) return false;
+  line l = {.pixels = k->rows, .pixel = c->input_strides[1] * c->stride[0], .elements = channels};
+  for (int h = 0; h < 2; h++)
+    l.from[h] = input_row(p, input, k->image, h, k->row * c->stride[0]) + channel;
+  zip_line(&l, 1, input_panel(p, k), to);
+  return true;
+}
+
 static void lay_input(const pairs *p, const uint16_t *input, const chunk *k, int64_t channel,
                       int64_t channels, uint16_t *to) {
   const vt_weight_gradient *c = &p->conv;
   int64_t apart = input_panel(p, k), band = band_of(p, k->rows);
+  if (lay_column(p, input, k, channel, channels, to)) return;
   for (int64_t n = 0; n < k->images; n++)
     for (int64_t y = 0; y < band; y++, to += p->width * p->pixel * 2) {
       const uint16_t *rows[2];
