@@ -341,10 +341,11 @@ static bool is_any_sharded(uint32_t count, const vt_hlo_io *ios) {
   return false;
 }
 
-// How a partitioned program's arrays lie on its devices. An empty xla.OpSharding says: replicated.
+// How a partitioned program's arrays lie on its devices, which JAX before 0.9 reads here. An empty
+// xla.OpSharding says: replicated.
 static void put_shardings(vt_text *out, const vt_hlo *hlo) {
   enum { TUPLE = 2 };
-  if (!is_any_sharded(hlo->param_count, hlo->param_info) &&
+  if (hlo->partitions <= 1 && !is_any_sharded(hlo->param_count, hlo->param_info) &&
       !is_any_sharded(hlo->result_count, hlo->result_info))
     return;
   vt_text results = {0};

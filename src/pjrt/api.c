@@ -1,9 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // api.c - the table of slots, and nothing else.
+#include <string.h>
+
 #include "pjrt/objects.h"
 
-// Before a slot runs, a check ensures that the caller's structure has all fields of this version,
-// so that none past its end is read or written.
+enum {
+#define SLOT(state, slot, name, ...) SLOT_##name = slot,
+#include "pjrt/pjrt_slots.def"
+#undef SLOT
+};
+
+// Structures that have grown since version 0.54, the first whose callers take this plugin (JAX
+// 0.4.36): how long they were. Up to JAX 0.6 one was longer than it said.
+static const struct {
+  int slot;
+  size_t said, had;
+} older[] = {
+    {SLOT_Plugin_Attributes, 24, 32},
+    {SLOT_Client_Create, 72, 72},
+    {SLOT_Executable_DeserializeAndLoad, 48, 48},
+    {SLOT_Client_CreateViewOfDeviceBuffer, 104, 104},
+    {SLOT_Executable_GetCompiledMemoryStats, 104, 104},
+    {SLOT_Client_CreateErrorBuffer, 96, 96},
+    {SLOT_Device_PoisonExecution, 49, 49},
+};
+
+// How much of a shorter structure can be read and written; 0: it is of no caller that is served.
+static size_t bytes_there(int slot, size_t said) {
+  for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+    if (older[i].slot == slot && said >= older[i].said)
+      return said > older[i].had ? said : older[i].had;
+  return 0;
+}
+
 static vt_status small_struct(const char *name, size_t expected, size_t got) {
   return vt_error(
       VT_INVALID_ARGUMENT,
@@ -12,11 +41,20 @@ static vt_status small_struct(const char *name, size_t expected, size_t got) {
       "versions)",
       name, got, PJRT_MAJOR, PJRT_MINOR, expected);
 }
+
+// Before a slot runs, a check ensures that the caller's structure has all fields of this version,
+// so that none past its end is read or written. What an older caller's lacks is zero, and dropped.
 #define CHECKED_VOID(name, bytes)
 #define CHECKED_HAVE(name, bytes)                                                                  \
   static vt_status checked_##name(PJRT_##name##_Args *args) {                                      \
-    if (args->struct_size < (bytes)) return small_struct(#name, bytes, args->struct_size);         \
-    return vt_pjrt_##name(args);                                                                   \
+    if (args->struct_size >= (bytes)) return vt_pjrt_##name(args);                                 \
+    size_t there = bytes_there(SLOT_##name, args->struct_size);                                    \
+    if (!there) return small_struct(#name, bytes, args->struct_size);                              \
+    PJRT_##name##_Args whole = {0};                                                                \
+    memcpy(&whole, args, there);                                                                   \
+    vt_status st = vt_pjrt_##name(&whole);                                                         \
+    memcpy(args, &whole, there);                                                                   \
+    return st;                                                                                     \
   }
 #define SLOT(state, slot, name, bytes, last, ...) CHECKED_##state(name, bytes)
 #include "pjrt/pjrt_slots.def"

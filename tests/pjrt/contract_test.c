@@ -75,8 +75,8 @@ static void structures_too_small_are_refused(void **state) {
 #include "pjrt/pjrt_slots.def"
 #undef SLOT
   if (strcmp(plugin_path(), VTPU_PLUGIN_FILE) != 0) return;
-  PJRT_Plugin_Attributes_Args old = {.struct_size = 24}; // JAX 0.5.3's, which prints this and ends
-  plugin_fails(P, SLOT_Plugin_Attributes, &old, 3, "take a newer JAX or PyTorch");
+  PJRT_Client_Devices_Args old = {.struct_size = 24};
+  plugin_fails(P, SLOT_Client_Devices, &old, 3, "take a newer JAX or PyTorch");
 }
 
 // A newer caller's structures are longer; fields unknown to the plugin stay unchanged.

@@ -137,3 +137,13 @@ def test_message_says_how_arrays_lie_on_devices():
     assert list(results[0].tile_assignment_dimensions) == [1, 2, 2] and results[0].replicate_on_last_tile_dim
     assert not results[1].tile_assignment_dimensions
     assert list(module.spmd_parameters_shardings[0].tile_assignment_dimensions) == [2, 2]
+
+
+def test_message_says_that_every_device_has_all():
+    """Also where nothing is sharded: JAX before 0.9 takes it from there."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("i",))
+    function = jax.jit(jax.shard_map(lambda a: jax.lax.psum(a, "i"), mesh=mesh, in_specs=jax.P("i"), out_specs=jax.P()))
+    module = function.lower(np.ones((8, 8), np.float32)).compile().runtime_executable().hlo_modules()[0]
+    assert module.spmd_output_sharding is not None and len(module.spmd_parameters_shardings) == 1
+    alone = jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)).compile().runtime_executable().hlo_modules()[0]
+    assert alone.spmd_output_sharding is None
