@@ -441,16 +441,18 @@ static vt_value *apply_rules(const algebra *a, vt_op *op) {
 
 static bool round_of(vt_func *func, vt_arena *scratch) {
   algebra a = {.func = func};
-  bool changed = false;
+  bool changed = false, all = vt_verify_wanted(); // all: to see that may_match leaves out no rule
   for (vt_op *op = func->first, *next; op; op = next) {
     next = op->next;
     if (changed) vt_rewrite_operands(op);
     bool may = may_match(op);
-    if (may && !a.uses) { // before any op is new
+    bool tried = may || (all && rules[op->code][0]);
+    if (tried && !a.uses) { // before any op is new
       a.uses = vt_func_use_counts(func, scratch);
       a.count = func->value_count;
     }
-    vt_value *value = may && !is_dead(&a, op) ? apply_rules(&a, op) : NULL;
+    vt_value *value = tried && !is_dead(&a, op) ? apply_rules(&a, op) : NULL;
+    vt_assert(!value || may);
     if (value) vt_rewrite_value(&op->results[0], value);
     changed = changed || value;
     if (op->result_count == 1 && op->results[0].replaced_by)

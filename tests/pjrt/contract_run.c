@@ -68,19 +68,6 @@ static PJRT_Buffer *put(int device, const float *data) {
   return plugin_buffer(P, CLIENT, plugin_device(P, CLIENT, device), 11, 1, four, data);
 }
 
-static PJRT_Executable *executable_of(PJRT_LoadedExecutable *loaded) {
-  ARGS(LoadedExecutable_GetExecutable, get);
-  get.loaded_executable = loaded;
-  plugin_ok(P, SLOT_LoadedExecutable_GetExecutable, &get);
-  return get.executable;
-}
-
-static void destroy_executable(PJRT_Executable *executable) {
-  ARGS(Executable_Destroy, destroy);
-  destroy.executable = executable;
-  plugin_ok(P, SLOT_Executable_Destroy, &destroy);
-}
-
 static void check_sums(PJRT_LoadedExecutable *add) {
   const float a[4] = {1, 2, 3, 4}, b[4] = {10, 20, 30, 40};
   float out[4], sum;
@@ -150,7 +137,7 @@ static void programs_that_cannot_run_are_refused(void **state) {
 static void an_executable_answers_questions(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
-  PJRT_Executable *e = executable_of(add);
+  PJRT_Executable *e = plugin_get_executable(P, add);
   ARGS(Executable_Name, name);
   name.executable = e;
   plugin_ok(P, SLOT_Executable_Name, &name);
@@ -223,7 +210,7 @@ static void an_executable_answers_questions(void **state) {
   plugin_executable_destroy(P, add);
   plugin_ok(P, SLOT_Executable_NumOutputs, &outputs); // it outlives its source
   assert_int_equal(outputs.num_outputs, 2);
-  destroy_executable(e);
+  plugin_drop_executable(P, e);
 }
 
 // Equal programs have equal fingerprints, others do not; the optimised program is returned in two
@@ -234,7 +221,7 @@ static void equal_programs_have_equal_fingerprints(void **state) {
   char prints[3][256] = {0};
   for (int i = 0; i < 3; i++) {
     PJRT_LoadedExecutable *loaded = plugin_compile_text(P, CLIENT, texts[i], 1, NULL);
-    PJRT_Executable *e = executable_of(loaded);
+    PJRT_Executable *e = plugin_get_executable(P, loaded);
     ARGS(Executable_Fingerprint, f);
     f.executable = e;
     PJRT_Error *error = plugin_call(P, SLOT_Executable_Fingerprint, &f);
@@ -253,7 +240,7 @@ static void equal_programs_have_equal_fingerprints(void **state) {
     program.code = calloc(1, program.code_size);
     plugin_ok(P, SLOT_Executable_OptimizedProgram, &text);
     free(program.code);
-    destroy_executable(e);
+    plugin_drop_executable(P, e);
     plugin_executable_destroy(P, loaded);
   }
   assert_string_equal(prints[0], prints[1]);
@@ -263,7 +250,7 @@ static void equal_programs_have_equal_fingerprints(void **state) {
 static void an_executable_reads_back_from_its_bytes(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile_text(P, CLIENT, ADD, 1, NULL);
-  PJRT_Executable *e = executable_of(add);
+  PJRT_Executable *e = plugin_get_executable(P, add);
   ARGS(Executable_Serialize, s);
   s.executable = e;
   plugin_ok(P, SLOT_Executable_Serialize, &s);
@@ -271,7 +258,7 @@ static void an_executable_reads_back_from_its_bytes(void **state) {
   char *bytes = malloc(size);
   memcpy(bytes, s.serialized_bytes, size);
   s.serialized_executable_deleter(s.serialized_executable);
-  destroy_executable(e);
+  plugin_drop_executable(P, e);
   plugin_executable_destroy(P, add);
   ARGS(Executable_DeserializeAndLoad, d);
   d.client = CLIENT;
@@ -280,12 +267,12 @@ static void an_executable_reads_back_from_its_bytes(void **state) {
   plugin_ok(P, SLOT_Executable_DeserializeAndLoad, &d);
   free(bytes);
   check_sums(d.loaded_executable);
-  e = executable_of(d.loaded_executable);
+  e = plugin_get_executable(P, d.loaded_executable);
   ARGS(Executable_NumOutputs, outputs);
   outputs.executable = e;
   plugin_ok(P, SLOT_Executable_NumOutputs, &outputs);
   assert_int_equal(outputs.num_outputs, 2);
-  destroy_executable(e);
+  plugin_drop_executable(P, e);
   plugin_executable_destroy(P, d.loaded_executable);
   d.serialized_executable = "not a program";
   d.serialized_executable_size = 13;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // older_test.c - callers of earlier versions of the interface, whose structures are shorter.
-#include <stdlib.h>
 #include <string.h>
 
 #include "plugin_support.h"
@@ -54,15 +53,13 @@ static void a_client_needs_no_second_callback(void **state) {
 static void statistics_end_with_the_structure(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
-  ARGS(LoadedExecutable_GetExecutable, get);
-  get.loaded_executable = add;
-  plugin_ok(&p, SLOT_LoadedExecutable_GetExecutable, &get);
+  PJRT_Executable *executable = plugin_get_executable(&p, add);
   ARGS(Executable_GetCompiledMemoryStats, new);
-  new.executable = get.executable;
+  new.executable = executable;
   plugin_ok(&p, SLOT_Executable_GetCompiledMemoryStats, &new);
   for (size_t size = 104; size < sizeof new; size += 8) {
     ARGS(Executable_GetCompiledMemoryStats, old);
-    old.executable = get.executable;
+    old.executable = executable;
     cut(&old, size, sizeof old);
     plugin_ok(&p, SLOT_Executable_GetCompiledMemoryStats, &old);
     assert_memory_equal((char *)&old + 8, (char *)&new + 8, size - 8);
@@ -70,9 +67,7 @@ static void statistics_end_with_the_structure(void **state) {
   }
   cut(&new, 96, sizeof new);
   plugin_fails(&p, SLOT_Executable_GetCompiledMemoryStats, &new, 3, "take a newer JAX or PyTorch");
-  ARGS(Executable_Destroy, destroy);
-  destroy.executable = get.executable;
-  plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
+  plugin_drop_executable(&p, executable);
   plugin_executable_destroy(&p, add);
 }
 
@@ -80,11 +75,9 @@ static void statistics_end_with_the_structure(void **state) {
 static void a_program_is_loaded_without_options(void **state) {
   (void)state;
   PJRT_LoadedExecutable *add = plugin_compile(&p, client, "add", 1);
-  ARGS(LoadedExecutable_GetExecutable, get);
-  get.loaded_executable = add;
-  plugin_ok(&p, SLOT_LoadedExecutable_GetExecutable, &get);
+  PJRT_Executable *executable = plugin_get_executable(&p, add);
   ARGS(Executable_Serialize, s);
-  s.executable = get.executable;
+  s.executable = executable;
   plugin_ok(&p, SLOT_Executable_Serialize, &s);
   ARGS(Executable_DeserializeAndLoad, d);
   d.client = client;
@@ -95,9 +88,7 @@ static void a_program_is_loaded_without_options(void **state) {
   assert_untouched(&d, 48, sizeof d);
   plugin_executable_destroy(&p, d.loaded_executable);
   s.serialized_executable_deleter(s.serialized_executable);
-  ARGS(Executable_Destroy, destroy);
-  destroy.executable = get.executable;
-  plugin_ok(&p, SLOT_Executable_Destroy, &destroy);
+  plugin_drop_executable(&p, executable);
   plugin_executable_destroy(&p, add);
 }
 
@@ -120,6 +111,41 @@ static void a_view_lies_in_the_memory_of_its_device(void **state) {
   plugin_buffer_destroy(&p, view.buffer);
 }
 
+// Errors without a payload.
+static void errors_have_what_they_had(void **state) {
+  (void)state;
+  static const int64_t dims[1] = {4};
+  ARGS(Device_DefaultMemory, memory);
+  memory.device = plugin_device(&p, client, 0);
+  plugin_ok(&p, SLOT_Device_DefaultMemory, &memory);
+  ARGS(Client_CreateErrorBuffer, broken);
+  broken.client = client;
+  broken.error_code = 10;
+  broken.error_message = "stopped";
+  broken.error_message_size = strlen("stopped");
+  broken.shape_dims = dims, broken.shape_num_dims = 1;
+  broken.shape_element_type = 11; // f32
+  broken.memory = memory.memory;
+  cut(&broken, 96, sizeof broken);
+  plugin_ok(&p, SLOT_Client_CreateErrorBuffer, &broken);
+  assert_untouched(&broken, 96, sizeof broken);
+  ARGS(Buffer_ReadyEvent, ready);
+  ready.buffer = broken.buffer;
+  plugin_ok(&p, SLOT_Buffer_ReadyEvent, &ready);
+  plugin_error_is(&p, plugin_await(&p, ready.event), 10, "stopped");
+  plugin_buffer_destroy(&p, broken.buffer);
+
+  ARGS(Device_PoisonExecution, poison);
+  poison.device = memory.device;
+  poison.launch_id = 12345; // of no execution
+  poison.error_code = 10;
+  poison.poisoned = true;
+  cut(&poison, 49, sizeof poison);
+  plugin_ok(&p, SLOT_Device_PoisonExecution, &poison);
+  assert_false(poison.poisoned);
+  assert_untouched(&poison, 49, sizeof poison);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(attributes_are_counted),
@@ -127,6 +153,7 @@ int main(void) {
       cmocka_unit_test(statistics_end_with_the_structure),
       cmocka_unit_test(a_program_is_loaded_without_options),
       cmocka_unit_test(a_view_lies_in_the_memory_of_its_device),
+      cmocka_unit_test(errors_have_what_they_had),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

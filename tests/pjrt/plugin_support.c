@@ -248,6 +248,19 @@ void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executabl
   plugin_ok(p, SLOT_LoadedExecutable_Destroy, &a);
 }
 
+PJRT_Executable *plugin_get_executable(const plugin *p, PJRT_LoadedExecutable *loaded) {
+  ARGS(LoadedExecutable_GetExecutable, get);
+  get.loaded_executable = loaded;
+  plugin_ok(p, SLOT_LoadedExecutable_GetExecutable, &get);
+  return get.executable;
+}
+
+void plugin_drop_executable(const plugin *p, PJRT_Executable *executable) {
+  ARGS(Executable_Destroy, destroy);
+  destroy.executable = executable;
+  plugin_ok(p, SLOT_Executable_Destroy, &destroy);
+}
+
 PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices,
                            size_t args, PJRT_Buffer *const *const *arguments,
                            PJRT_Buffer **const *results) {

@@ -64,6 +64,9 @@ void plugin_options(int replicas, int partitions, bool spmd, vt_text *out_option
 PJRT_LoadedExecutable *plugin_compile(const plugin *p, PJRT_Client *client, const char *name,
                                       int partitions);
 void plugin_executable_destroy(const plugin *p, PJRT_LoadedExecutable *executable);
+// What is loaded, as an object of its own.
+PJRT_Executable *plugin_get_executable(const plugin *p, PJRT_LoadedExecutable *loaded);
+void plugin_drop_executable(const plugin *p, PJRT_Executable *executable);
 // arguments[device][arg]; results[device][result] get buffers. Returns the call's error; waits for
 // device 0's event.
 PJRT_Error *plugin_execute(const plugin *p, PJRT_LoadedExecutable *executable, size_t devices,
