@@ -82,10 +82,13 @@ AMX static inline __m512i pair_rows(const uint16_t *even, const uint16_t *odd, i
 // One tile from `lines` lines along K, of `k` numbers each; transposed for the right side.
 AMX static inline void pack_lines(const uint16_t *from, int64_t line, int64_t lines, int64_t k,
                                   bool right, uint16_t *to) {
+  enum { AHEAD = 4 * PAIRED }; // of the same lines, which nothing else foresees
   __m512i rows[T];
   __mmask32 mask = first32(k);
-  for (int i = 0; i < T; i++)
+  for (int i = 0; i < T; i++) {
+    if (i < lines) _mm_prefetch((const char *)(from + i * line + AHEAD), _MM_HINT_T0);
     rows[i] = i < lines ? _mm512_maskz_loadu_epi16(mask, from + i * line) : _mm512_setzero_si512();
+  }
   if (right) transpose(rows);
   for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
 }

@@ -31,12 +31,17 @@ typedef struct strip_body {
   vt_strip strip;
   uint32_t sides[2]; // inputs: left, right
   bool laid;         // the right side is laid out once
+  bool direct;       // the result is the sums
   int64_t laid_offset, scratch_offset;
   // What comes after: a group's code, or a bias and rounding.
   const vt_kernel *const *kernel;
   uint32_t port;   // of the group's inputs, that the sums are
   void **pointers; // the group's inputs and outputs, filled in per execution
   bool *stays;     // [input] may not be written to
+  bool keeps;      // the sums are the last output, too
+  bool adds;       // the group adds up over rows
+  int64_t blocks_offset;
+  char *blocks;    // of what it adds up
   bool has_second; // the group's result is the left side of a product with the last input
   vt_strip second;
   strip_target target; // of the product without a group, or of the second
@@ -45,13 +50,16 @@ typedef struct strip_body {
 static void finish_kernel(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
                           int64_t columns, void *middle) {
   const strip_body *body = user;
+  const vt_strip *strip = &body->strip;
   vt_rows part = {.port = body->port,
-                  .instead = sums - row * body->strip.sums_row,
-                  .output = middle ? (uint16_t *)middle - row * body->strip.n : NULL,
+                  .instead = sums - row * (body->keeps ? strip->n : strip->sums_row),
+                  .output = middle ? (uint16_t *)middle - row * strip->n : NULL,
                   .row_lo = row,
                   .row_hi = row + rows,
                   .column_lo = column,
                   .column_hi = column + columns};
+  if (body->adds)
+    part.block = body->blocks + vt_strip_task(strip, row) * vt_kernel_block_bytes(*body->kernel);
   vt_kernel_run_rows(*body->kernel, body->pointers, &part);
 }
 
@@ -103,7 +111,7 @@ static void bind_kernel(const vt_step *step, strip_body *body, char *const *slot
     if (at != body->port) body->pointers[at] = slots[step->input_slots[input++]];
   if (at == body->port) at++;
   if (body->has_second) return;
-  for (uint32_t i = 0; i < step->output_count; i++)
+  for (uint32_t i = 0; i < step->output_count - body->keeps; i++)
     body->pointers[at + i] = slots[step->output_slots[i]];
 }
 
@@ -132,9 +140,16 @@ static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *
       run.second_finish = finish_second;
     }
     bool biased = !body->kernel && step->input_count == 3;
+    if (body->keeps)
+      run.result = (float *)(void *)slots[step->output_slots[step->output_count - 1]];
+    body->blocks = scratch + body->blocks_offset;
+    if (body->direct) run.finish = NULL, run.result = (float *)(void *)slots[step->output_slots[0]];
     body->target.bias = biased ? (const float *)(void *)slots[step->input_slots[2]] : NULL;
     body->target.data = slots[step->output_slots[0]];
     vt_strip_multiply(&run);
+    if (body->adds)
+      vt_kernel_add_blocks(*body->kernel, body->blocks, vt_strip_tasks(&body->strip),
+                           body->pointers + (step->input_count - 2 + 1));
   }
   return VT_OK;
 }
@@ -156,6 +171,12 @@ static bool is_dense(const vt_strip *strip, const strip_target *target) {
   return target->row == strip->n;
 }
 
+// Sums of whole vectors go where the result is at once.
+static bool writes_sums(const vt_step *step, const vt_strip *strip, const strip_target *target) {
+  return !strip->tiles && step->outputs[0]->type.dtype == VT_F32 && step->input_count == 2 &&
+         strip->n % T == 0 && is_dense(strip, target);
+}
+
 static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool swapped,
                       const strip_target *target) {
   vt_dtype out = step->outputs[0]->type.dtype;
@@ -169,6 +190,7 @@ static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool 
   *body =
       (strip_body){.strip = strip, .sides = {swapped, !swapped}, .laid = true, .target = *target};
   body->target.dtype = out;
+  body->direct = writes_sums(step, &strip, target);
   for (int32_t d = 0; d < strip.batch_rank; d++) body->laid &= !strip.batch_strides[1][d];
   reserve(step, body);
   step->body = body;
@@ -222,7 +244,7 @@ bool vt_step_is_strip(const vt_step *step) {
 
 static bool strip_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   const strip_body *body = step->body;
-  if (input < 2 || body->stays[input]) return false;
+  if (input < 2 || body->stays[input] || output >= step->output_count - body->keeps) return false;
   uint32_t at = input - 2;
   return vt_kernel_in_place_ok(*body->kernel, output, at + (at >= body->port));
 }
@@ -254,26 +276,51 @@ static vt_value **inputs_of_both(vt_plan *plan, const vt_step *product, const vt
   return values;
 }
 
-// Makes `reader` the step of both; false when its code does not work row by row.
-static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_t port) {
+static vt_status prepare_sums(vt_plan *plan, vt_step *step) {
+  (void)plan;
+  strip_body *body = step->body;
+  int64_t each = vt_kernel_block_bytes(*body->kernel);
+  body->blocks_offset = vt_step_reserve(step, each * vt_strip_tasks(&body->strip));
+  return VT_OK;
+}
+
+// The group's outputs, and behind them the product's result where others read it, too.
+static vt_value **outputs_of_both(vt_plan *plan, const vt_step *product, const vt_step *reader) {
+  uint32_t count = reader->output_count;
+  vt_value **values = VT_NEW_ARRAY(&plan->program->arena, vt_value *, count + 1);
+  memcpy(values, reader->outputs, sizeof *values * count);
+  values[count] = product->outputs[0];
+  return values;
+}
+
+// Makes `reader` the step of both; false when its code does not work row by row. `keeps`: others
+// read the product's result, too.
+static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_t port,
+                 bool keeps) {
   vt_arena *arena = &plan->program->arena;
   strip_body *body = VT_NEW(arena, strip_body);
   *body = *(const strip_body *)product->body;
   body->port = port;
+  body->keeps = keeps;
   vt_strip *strip = &body->strip;
   vt_group *group = vt_step_group(reader);
   int64_t rows = strip->items * strip->m;
-  if (!vt_group_takes_rows(group, port, rows, strip->n, &strip->whole_rows)) return false;
+  if (!vt_group_takes_rows(group, port, rows, strip->n, &strip->whole_rows, &body->adds) ||
+      ((keeps || body->adds) && (!body->direct || !body->laid)))
+    return false;
+  body->direct = false;
   if (strip->whole_rows && rows < WHOLE_ROWS * (int64_t)strip->threads) return false;
+  if (body->adds) vt_strip_fix_rows(strip);
   if (!vt_strip_prepare(strip) || strip->sums_bytes > MAX_SUMS) return false;
-  vt_group_give_rows(group, port, strip->n, strip->sums_row);
+  if (!keeps) vt_group_give_rows(group, port, strip->n, strip->sums_row);
   body->kernel = vt_step_kernel_of(reader);
   body->pointers = VT_NEW_ARRAY(arena, void *, reader->input_count + reader->output_count);
   vt_step both = {.op = reader->op, .run = run_strip, .runner = "strip", .body = body};
   vt_step_set_values(plan, &both, reader->input_count + 1,
-                     inputs_of_both(plan, product, reader, body), reader->output_count,
-                     reader->outputs);
+                     inputs_of_both(plan, product, reader, body), reader->output_count + keeps,
+                     keeps ? outputs_of_both(plan, product, reader) : reader->outputs);
   both.in_place_ok = strip_in_place_ok;
+  if (body->adds) both.prepare = prepare_sums;
   reserve(&both, body);
   *reader = both;
   return true;
@@ -303,35 +350,36 @@ static bool join_second(vt_plan *plan, const vt_step *first, vt_step *reader, ui
   return true;
 }
 
-// Joins a step with its reader, where it has but one.
-static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader) {
+// Joins a step with the first of its readers; with a group that adds up also where there are more.
+static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader, bool once) {
   if (step->run != run_strip || step->output_count != 1) return false;
   const strip_body *body = step->body;
   int32_t input = only_input(plan, reader, step->outputs[0]);
   if (input < 0 || body->has_second) return false;
+  if (body->kernel && (!once || body->keeps || body->adds)) return false;
   if (body->kernel) return join_second(plan, step, reader, (uint32_t)input);
   return vt_step_group(reader) && step->input_count == 2 && body->target.dtype == VT_F32 &&
-         is_dense(&body->strip, &body->target) && join(plan, step, reader, (uint32_t)input);
+         is_dense(&body->strip, &body->target) && join(plan, step, reader, (uint32_t)input, !once);
 }
 
 void vt_plan_strips(vt_plan *plan) {
   vt_arena scratch = {0};
   uint32_t *readers = VT_NEW_ARRAY(&scratch, uint32_t, plan->value_count);
-  vt_step **last = VT_NEW_ARRAY(&scratch, vt_step *, plan->value_count);
+  vt_step **first = VT_NEW_ARRAY(&scratch, vt_step *, plan->value_count);
   for (uint32_t r = 0; r < plan->result_count; r++) readers[plan->returns[r]->id]++;
   for (uint32_t s = 0; s < plan->step_count; s++)
     for (uint32_t i = 0; i < plan->steps[s].input_count; i++) {
       int32_t root = plan->roots[plan->steps[s].inputs[i]->id]->id;
       readers[root]++;
-      last[root] = &plan->steps[s];
+      if (!first[root]) first[root] = &plan->steps[s];
     }
   uint32_t kept = 0;
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
     bool once = step->output_count == 1 && readers[step->outputs[0]->id] == 1;
-    vt_step *reader = once ? last[step->outputs[0]->id] : NULL;
-    bool joined = reader && join_any(plan, step, reader);
-    // `last` points behind what has been moved.
+    vt_step *reader = step->output_count == 1 ? first[step->outputs[0]->id] : NULL;
+    bool joined = reader && join_any(plan, step, reader, once);
+    // `first` points behind what has been moved.
     if (!joined) plan->steps[kept++] = *step;
   }
   plan->step_count = kept;

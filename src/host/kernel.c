@@ -192,18 +192,23 @@ static bool reads_port(const vt_nest_node *n, uint32_t port) {
 }
 
 bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
-                         bool *out_whole) {
+                         bool *out_whole, bool *out_sums) {
   const vt_nest *nest = group->nest;
   if (!group->fused || !nest || nest->fold) return false;
   uint32_t last = 1u << (nest->atom_count - 1);
   int64_t width = nest->atoms[nest->atom_count - 1], total = 1;
   for (int32_t a = 0; a < nest->atom_count; a++) total *= nest->atoms[a];
   if (total != rows * columns || (width != columns && nest->atom_count > 1)) return false;
-  *out_whole = false;
+  *out_whole = *out_sums = false;
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_nest_node *n = &nest->nodes[i];
-    if (n->accumulated || n->kind == VT_NODE_SCATTER) return false;
+    if (n->kind == VT_NODE_SCATTER) return false;
     if (reads_port(n, port) && (n->kind == VT_NODE_GATHER || !reads_matrix(nest, n))) return false;
+    if (n->accumulated) {
+      if (n->mask != last || nest->atom_count == 1) return false; // a number for each column
+      *out_sums = true;
+      continue;
+    }
     if (n->kind == VT_NODE_REDUCE) *out_whole = true;
     if (n->output < 0 || n->mask == nest->all) continue;
     if (n->mask != (nest->all & ~last)) return false; // a number for each row
@@ -284,6 +289,10 @@ int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
   return k->native ? k->native->scratch_bytes : k->block_bytes * k->block_count;
 }
 
+int64_t vt_kernel_block_bytes(const vt_kernel *k) {
+  return k->block_bytes;
+}
+
 bool vt_kernel_in_place_ok(const vt_kernel *k, uint32_t output, uint32_t input) {
   vt_assert(output < k->output_count && input < k->input_count);
   return k->in_place[output * k->input_count + input];
@@ -321,33 +330,33 @@ static void run_task(const vt_kernel *k, void *const *args, char *scratch, int64
 }
 
 // Adds the blocks up pairwise, elements [lo, hi) of one accumulator, and writes the result.
-static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, void *output,
-                    int64_t lo, int64_t hi) {
+static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, int64_t count,
+                    void *output, int64_t lo, int64_t hi) {
   vt_assert(lo >= 0 && lo <= hi && hi <= acc->count);
   int64_t bytes = (int64_t)vt_dtype_bytes(acc->dtype);
   char *first = scratch + acc->offset + lo * bytes;
-  for (int64_t step = 1; step < k->block_count; step *= 2)
-    for (int64_t b = 0; b + step < k->block_count; b += 2 * step)
+  for (int64_t step = 1; step < count; step *= 2)
+    for (int64_t b = 0; b + step < count; b += 2 * step)
       vt_reduce_combine(acc->reducer, acc->dtype, first + b * k->block_bytes,
                         first + (b + step) * k->block_bytes, hi - lo);
   char *out = (char *)output + lo * (int64_t)vt_dtype_bytes(acc->out_dtype);
   vt_reduce_store(acc->out_dtype, out, first, hi - lo);
 }
 
-static void combine_all(const vt_kernel *k, char *scratch, void *const *outputs) {
+void vt_kernel_add_blocks(const vt_kernel *k, void *blocks, int64_t count, void *const *outputs) {
   enum { CHUNK = 4096 };
   for (uint32_t i = 0; i < k->accumulator_count; i++) {
     const accumulator *acc = &k->accumulators[i];
     void *output = outputs[acc->output];
     vt_assert(acc->output < k->output_count);
     int64_t chunks = (acc->count + CHUNK - 1) / CHUNK;
-    if (chunks * k->block_count < 16) {
-      combine(k, acc, scratch, output, 0, acc->count);
+    if (chunks * count < 16) {
+      combine(k, acc, blocks, count, output, 0, acc->count);
       continue;
     }
 #pragma omp parallel for schedule(static)
     for (int64_t c = 0; c < chunks; c++)
-      combine(k, acc, scratch, output, c * CHUNK, min64((c + 1) * CHUNK, acc->count));
+      combine(k, acc, blocks, count, output, c * CHUNK, min64((c + 1) * CHUNK, acc->count));
   }
 }
 
@@ -381,15 +390,16 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
 #pragma omp parallel for schedule(dynamic)
     for (int64_t task = 0; task < tasks; task++) run_task(k, args, scratch, task);
   }
-  if (k->accumulator_count) combine_all(k, scratch, outputs);
+  if (k->accumulator_count) vt_kernel_add_blocks(k, scratch, k->block_count, outputs);
   return VT_OK;
 }
 
 void vt_kernel_run_rows(const vt_kernel *k, void *const *pointers, const vt_rows *r) {
-  vt_assert(!k->native && !k->accumulator_count && !k->scattered_bytes);
+  vt_assert(!k->native && !k->scattered_bytes && !r->block == !k->accumulator_count);
   void *args[MAX_PORTS];
   memcpy(args, pointers, sizeof *args * (k->input_count + k->output_count));
   args[r->port] = r->instead;
   if (r->output) args[k->input_count] = r->output;
-  k->code(args, k->dims, r->row_lo, r->row_hi, r->column_lo, r->column_hi, NULL);
+  if (r->block) clear_block(k, r->block, r->column_lo, r->column_hi);
+  k->code(args, k->dims, r->row_lo, r->row_hi, r->column_lo, r->column_hi, r->block);
 }

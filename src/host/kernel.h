@@ -34,9 +34,9 @@ vt_kernel *vt_kernel_of_op(vt_arena *arena, const vt_group *group);
 vt_status vt_kernel_run(const vt_kernel *kernel, void *const *inputs, void *const *outputs,
                         void *scratch) VT_CHECKED;
 // True when the group's code works on each row of its input `port`, a matrix, by itself: on parts
-// of it, or with `*out_whole` only on all of it.
+// of it, or with `*out_whole` only on all of it. `*out_sums`: but for what it adds up over rows.
 bool vt_group_takes_rows(const vt_group *group, uint32_t port, int64_t rows, int64_t columns,
-                         bool *out_whole);
+                         bool *out_whole, bool *out_sums);
 // Makes it so that rows of this input lie `stride` elements apart; before it is compiled.
 void vt_group_give_rows(vt_group *group, uint32_t port, int64_t columns, int64_t stride);
 // Some rows and columns for such code.
@@ -45,9 +45,15 @@ typedef struct vt_rows {
   void *instead; // of that input, of which only these are read
   void *output;  // instead of the first output, if not NULL
   int64_t row_lo, row_hi, column_lo, column_hi;
+  void *block; // what these columns of these rows add up to, if the code does so
 } vt_rows;
 // On the calling thread; `pointers`: inputs, then outputs.
 void vt_kernel_run_rows(const vt_kernel *kernel, void *const *pointers, const vt_rows *rows);
+// Of a block for some rows; 0: nothing is added up. Blocks lie side by side, for all rows.
+int64_t vt_kernel_block_bytes(const vt_kernel *kernel);
+// Adds all blocks up and writes those outputs; on the calling thread's team.
+void vt_kernel_add_blocks(const vt_kernel *kernel, void *blocks, int64_t count,
+                          void *const *outputs);
 void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
 // About how long a loop takes that is not shared among threads; -1 for all others.
 int64_t vt_kernel_picoseconds(const vt_kernel *kernel);

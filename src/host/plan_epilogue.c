@@ -122,7 +122,7 @@ static const vt_op *end_of(const vt_op *op, vt_op *const *users, const uint32_t 
 static bool joins_kernel(vt_plan *plan, const chain *c, vt_op *const *users, const uint32_t *uses,
                          vt_map *ends) {
   const vt_value *value = &c->ops[c->count - 1]->results[0];
-  if (!vt_host_has_amx() || c->transpose) return false;
+  if (!vt_host_fast_bf16() || c->transpose) return false;
   if (!feeds_elementwise(c->ops[0], value, uses)) return false;
   const vt_op *end = end_of(c->ops[c->count - 1], users, uses);
   if (*vt_map_at_ptr(ends, end)) return false;

@@ -16,6 +16,7 @@
 
 #include "host/amx_tiles.h"
 #include "host/cpu.h"
+#include "host/strip_pairs.h"
 #include "host/waiting.h"
 
 enum {
@@ -28,11 +29,12 @@ enum {
   TASKS = 4,       // at least, for each thread
   COLUMNS = 4 * T, // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
+  FEW_ROWS = 256,
   MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
   TILE_BYTES = 2 * TILE
 };
-// Of the right side and of sums, which stay in the second cache.
-static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20;
+// Of the right side and of sums, which stay in the second cache; of both.
+static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20, BOTH_BYTES = 640 << 10;
 static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
 
 static int64_t most(int64_t a, int64_t b) {
@@ -90,9 +92,10 @@ static int64_t rows_of_item(const vt_strip *p) {
   return p->windowed ? p->window.output[0] : p->m;
 }
 
-// Rows of sums that a task has: of images some between the lines are dropped.
+// Rows of sums that a task has: of images in tiles some between the lines are dropped.
 static int64_t rows_of_task(const vt_strip *p, int64_t rows) {
-  return p->windowed ? rows * (p->pitch / p->window.stride[1]) : rows;
+  if (!p->windowed) return rows;
+  return rows * (p->tiles ? p->pitch / p->window.stride[1] : p->window.output[1]);
 }
 
 static bool own_rhs(const vt_strip *p) {
@@ -112,19 +115,47 @@ static void choose_blocks(vt_strip *p) {
   if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > BLOCK_BYTES)
     strip = most(STRIP / 2, least(2 * STRIP, SUMS_BYTES / (p->n * 4) / (2 * T) * (2 * T)));
   p->block_m = least(rows, most(1, strip / each));
-  p->block_m = tiles_of(rows, tiles_of(rows, p->block_m)); // equal ones
+  int64_t strips = tiles_of(rows, p->block_m);
+  if (!p->windowed && !p->tiles) strips = tiles_of(strips, p->threads) * p->threads;
+  p->block_m = tiles_of(rows, strips); // equal ones
   if (p->rows) p->block_m = p->rows;
-  if (!p->windowed) p->block_m = tiles_of(p->block_m, T) * T;
+  if (!p->windowed && p->tiles) p->block_m = tiles_of(p->block_m, T) * T;
   p->block_n = p->n;
   if (p->whole_rows || own_rhs(p)) return;
-  int64_t strips = p->items * tiles_of(rows, p->block_m);
+  strips = p->items * tiles_of(rows, p->block_m);
   int64_t blocks = most(tiles_of(TASKS * p->threads, strips), 1);
   blocks = most(blocks, tiles_of(p->n * p->k * 2, BLOCK_BYTES));
+  if (!p->tiles)
+    blocks =
+        most(blocks, tiles_of(p->n * (p->k * 2 + rows_of_task(p, p->block_m) * 4), BOTH_BYTES));
   p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
+}
+
+void vt_strip_fix_rows(vt_strip *p) {
+  enum { EVEN = 4 }; // tasks are a multiple of it
+  int64_t rows = rows_of_item(p), strip = p->k > LONG ? STRIP / 2 : STRIP;
+  if (p->windowed)
+    strip = most(strip, least(LINES_BYTES / (p->n * 4), p->m / EVEN)) / p->window.output[1];
+  int64_t strips = tiles_of(rows, most(1, strip));
+  if (!p->windowed) strips = tiles_of(strips, EVEN) * EVEN;
+  p->rows = tiles_of(rows, strips);
+}
+
+int64_t vt_strip_tasks(const vt_strip *p) {
+  return p->items * tiles_of(rows_of_item(p), p->block_m);
+}
+
+int64_t vt_strip_task(const vt_strip *p, int64_t row) {
+  int64_t each = p->windowed ? p->block_m * p->window.output[1] : p->block_m;
+  return row / p->m * tiles_of(rows_of_item(p), p->block_m) + row % p->m / each;
 }
 
 bool vt_strip_pays(const vt_strip *p) {
   int64_t each = p->m * p->n * p->k;
+  // Measured in pairs: few rows do not pay for columns that come from memory, nor few columns or
+  // channels.
+  if (!p->tiles && p->m * (own_rhs(p) ? 1 : p->items) < FEW_ROWS) return false;
+  if (!p->tiles && (p->n < COLUMNS || (p->windowed && p->window.channels < PAIRED))) return false;
   return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
 }
 
@@ -133,8 +164,9 @@ static int64_t own_bytes(const vt_strip *p) {
 }
 
 bool vt_strip_prepare(vt_strip *p) {
-  if (!vt_host_has_amx() || p->m < 1 || p->n < 1 || p->k < 1) return false;
+  if (!vt_host_fast_bf16() || p->m < 1 || p->n < 1 || p->k < 1) return false;
   if (p->rhs_row != 1 && p->rhs_column != 1) return false;
+  p->tiles = vt_host_has_amx();
   p->items = 1;
   for (int32_t d = 0; d < p->batch_rank; d++) p->items *= p->batch_sizes[d];
   p->threads = omp_get_max_threads();
@@ -383,6 +415,7 @@ typedef struct task {
   const char *edge;   // the last tile of rows where it is not full, else NULL
   const char *rhs;    // laid out, column 0
   float *sums;        // row 0, the first column of the task
+  int64_t sums_row;
   int64_t rows;
   bool fetches; // the right side is not in the second cache yet
 } task;
@@ -419,7 +452,7 @@ AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
 // Rows of tiles from `i` on, columns of tiles from `j` on, two or one of each.
 AMX static void multiply_pair(const task *t, const piece *k, side *lhs, int64_t i, int64_t j,
                               int rows, int columns, const char *rhs, bool fetches) {
-  int64_t row = t->p->sums_row;
+  int64_t row = t->sums_row;
   place to[4];
   for (int s = 0; s < 4; s++)
     to[s] = (place){t->sums + (i + s % 2) * T * row + (j + s / 2) * T, row * 4};
@@ -461,9 +494,23 @@ AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns
     }
 }
 
+static void multiply_pairs(const task *t, const char *rhs, int64_t columns) {
+  const vt_strip *p = t->p;
+  vt_strip_pairs pairs = {.strip = p, .lhs = t->lhs, .lhs_row = t->lhs_stride, .rhs = rhs};
+  pairs.rows = pairs.line = t->rows;
+  if (p->windowed) pairs.line = p->window.output[1], pairs.lhs_line = p->pitch * p->channels * 2;
+  pairs.sums = t->sums, pairs.sums_row = t->sums_row, pairs.columns = columns;
+  pairs.fetches = t->fetches;
+  vt_strip_multiply_pairs(&pairs);
+}
+
 AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
   const vt_strip *p = t->p;
   const char *rhs = t->rhs + column / T * p->depth * TILE_BYTES;
+  if (!p->tiles) {
+    multiply_pairs(t, rhs, columns);
+    return;
+  }
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
   if (p->windowed) {
     multiply_windows(t, rhs, columns);
@@ -479,6 +526,7 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
 }
 
 AMX static void take_tiles(const vt_strip *p) {
+  if (!p->tiles) return;
   tile_config config = {.palette = 1,
                         .column_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                         .rows = {T, T, T, T, T, T, T, T}};
@@ -490,8 +538,8 @@ AMX static void take_tiles(const vt_strip *p) {
   _tile_loadconfig(&config);
 }
 
-AMX static void release_tiles(void) {
-  _tile_release();
+AMX static void release_tiles(const vt_strip *p) {
+  if (p->tiles) _tile_release();
 }
 
 // ---- Runs.
@@ -524,8 +572,10 @@ static void finish_task(const vt_strip_run *r, const task *t, int64_t item, int6
                         int64_t rows, int64_t column, int64_t columns, void *middle) {
   const vt_strip *p = r->strip;
   float *sums = t->sums - column;
-  if (!p->windowed) {
-    r->finish(r->user, sums, item * p->m + first, rows, column, columns, middle);
+  if (!r->finish) return;
+  if (!p->windowed || !p->tiles) {
+    int64_t line = p->windowed ? p->window.output[1] : 1;
+    r->finish(r->user, sums, item * p->m + first * line, rows * line, column, columns, middle);
     return;
   }
   int64_t width = p->window.output[1], each = rows_of_task(p, 1);
@@ -541,7 +591,7 @@ static void take_rows(const vt_strip *p, const uint16_t *from, int64_t first, in
   t->lhs_stride = p->lhs_row * 2;
   t->rows = rows;
   int64_t whole = rows / T * T;
-  if (whole == rows) return;
+  if (whole == rows || !p->tiles) return;
   memset(own, 0, (size_t)(T * p->k * 2));
   for (int64_t i = whole; i < rows; i++)
     memcpy(own + (i - whole) * p->k * 2, t->lhs + i * t->lhs_stride, (size_t)p->k * 2);
@@ -552,7 +602,7 @@ static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, i
                        const char *shared, char *own, task *t) {
   int64_t line = p->pitch * p->channels * 2;
   t->lhs_stride = p->window.stride[1] * p->channels * 2;
-  t->rows = (lines - 1) * (line / t->lhs_stride) + p->window.output[1];
+  t->rows = (lines - 1) * rows_of_task(p, 1) + p->window.output[1];
   t->lhs = shared ? shared + first * line : own;
   if (shared) return;
   copy_lines(p, from, first, 0, p->lines, (uint16_t *)(void *)own);
@@ -563,7 +613,12 @@ static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, i
 static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
                      int64_t column, int64_t columns, room *own) {
   const vt_strip *p = r->strip;
-  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .sums = own->sums};
+  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid};
+  t.sums = own->sums, t.sums_row = p->sums_row;
+  if (r->result) {
+    int64_t row = item * p->m + first * (p->windowed ? p->window.output[1] : 1);
+    t.sums = r->result + row * p->n + column, t.sums_row = p->n;
+  }
   t.fetches = column != own->column || columns * p->k * 2 > 2 * BLOCK_BYTES;
   const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
   const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
@@ -577,7 +632,7 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
   if (!r->second) return;
   const vt_strip *s = r->second;
   task next = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
-  next.sums = own->second_sums, next.rows = rows;
+  next.sums = own->second_sums, next.sums_row = s->sums_row, next.rows = rows;
   take_tiles(s);
   multiply_task(&next, 0, s->n);
   take_tiles(p);
@@ -586,10 +641,10 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
 
 // Sums are the same for any number of threads.
 static int32_t team_of(const vt_strip_run *r) {
-  enum { PRODUCTS_PER_NS = 400 }; // of one thread, measured
+  enum { IN_TILES = 400, IN_PAIRS = 250 }; // products per ns of one thread, measured
   const vt_strip *p = r->strip, *s = r->second;
   int64_t products = p->items * p->m * (p->n * p->k + (s ? s->n * s->k : 0));
-  return vt_waiting_team(products / PRODUCTS_PER_NS, p->threads);
+  return vt_waiting_team(products / (p->tiles ? IN_TILES : IN_PAIRS), p->threads);
 }
 
 // Each item with a right side of its own is a task.
@@ -609,7 +664,7 @@ static void run_items(const vt_strip_run *r) {
       for (int64_t i = 0; i < p->m; i += p->block_m)
         run_task(r, item, i, least(p->block_m, p->m - i), 0, p->n, &own);
     }
-    release_tiles();
+    release_tiles(p);
   }
 }
 
@@ -640,7 +695,7 @@ static void run_blocks(const vt_strip_run *r) {
       run_task(r, item, first, least(p->block_m, total - first), column,
                least(p->block_n, p->n - column), &own);
     }
-    release_tiles();
+    release_tiles(p);
   }
 }
 

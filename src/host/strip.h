@@ -36,6 +36,7 @@ typedef struct vt_strip {
   bool whole_rows; // `finish` wants all columns at once
   int64_t rows;    // of a task; 0: to be chosen
   // Set by vt_strip_prepare.
+  bool tiles; // on the matrix unit
   int32_t threads;
   int64_t items;
   int64_t channels;     // of a copied pixel: an even number
@@ -63,6 +64,12 @@ typedef void vt_strip_finish(void *user, float *sums, int64_t row, int64_t rows,
 // False when the processor has no such unit, or the form is not supported. To be called again when
 // `whole_rows` changes.
 bool vt_strip_prepare(vt_strip *strip);
+// Rows of a task that do not depend on the number of threads, to be set before.
+void vt_strip_fix_rows(vt_strip *strip);
+// Tasks of the same columns; the rows of each are those of one call of `finish`, in pairs.
+int64_t vt_strip_tasks(const vt_strip *strip);
+// Of those, which one has this row.
+int64_t vt_strip_task(const vt_strip *strip, int64_t row);
 // True when it is large enough to be worth it.
 bool vt_strip_pays(const vt_strip *strip);
 // Lays out a right side that is the same for all items.
@@ -74,9 +81,10 @@ bool vt_strip_prepare_second(vt_strip *first, vt_strip *second);
 typedef struct vt_strip_run {
   const vt_strip *strip;
   const void *lhs, *rhs;
-  const void *laid; // by vt_strip_lay; NULL where each item has its own, laid out from `rhs`
-  vt_strip_finish *finish;
-  const vt_strip *second; // NULL: none
+  const void *laid;        // by vt_strip_lay; NULL where each item has its own, laid out from `rhs`
+  vt_strip_finish *finish; // NULL: none
+  float *result;           // dense, sums are written there; NULL: they are `finish`'s alone
+  const vt_strip *second;  // NULL: none
   const void *second_rhs;
   vt_strip_finish *second_finish;
   void *user;
