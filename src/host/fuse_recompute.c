@@ -6,7 +6,8 @@
 // array larger than the caches costs more to write and read back than those ops do. So, from the
 // last value to the first: if every group that reads a value can compute it from what it already
 // reads, or from one other array of no more bytes, each gets its own copy of the ops and the value
-// is not written. Bits do not change: the same ops run on the same inputs.
+// is not written. Bits do not change: the same ops run on the same inputs. What the value's group
+// writes anyway is such an array: it is read where repeating what makes it does not pay.
 #include <string.h>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ typedef struct search {
   vt_fuser *f;
   const vt_value *target;
   int32_t from;    // the group that writes target
+  bool reads;      // what that group writes anyway, rather than repeat how it is made
   vt_trial writer; // the same group unchanged
   uint32_t reader_count;
   reader readers[MAX_READERS];
@@ -114,7 +116,7 @@ static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, i
       state && state->kind == VT_FUSE_LOOP && state->group == s->from && may_repeat(value->op);
   bool view = state && state->kind == VT_FUSE_VIEW;
   // A narrower form of the target that is written anyway: bf16 of f32.
-  if (inside && value != s->target && 2 * bytes_of(value) <= bytes_of(s->target) &&
+  if (inside && value != s->target && (s->reads || 2 * bytes_of(value) <= bytes_of(s->target)) &&
       has_value(s->writer.output_count, s->writer.outputs, value))
     inside = false;
   if (!inside && !view) {
@@ -229,6 +231,15 @@ static void prune(vt_fuser *f, vt_trial *t) {
   f->groups.data[t->home].dead = kept == t->count;
 }
 
+static bool try_readers(search *s, bool reads) {
+  s->reads = reads;
+  for (uint32_t i = 0; i < s->reader_count; i++) {
+    s->readers[i] = (reader){.now = trial_of(s->f, s->readers[i].now.home)};
+    if (!try_reader(s, &s->readers[i])) return false;
+  }
+  return true;
+}
+
 static void recompute(vt_fuser *f, uint32_t index) {
   vt_assert(f->groups.data[f->ops[index].group].count);
   vt_fuse_op *state = &f->ops[index];
@@ -236,8 +247,7 @@ static void recompute(vt_fuser *f, uint32_t index) {
   if (!find_readers(&s, s.target) || !s.reader_count) return;
   s.writer = trial_of(f, s.from);
   if (!vt_fuse_try(f, &f->trial, &s.writer)) return;
-  for (uint32_t i = 0; i < s.reader_count; i++)
-    if (!try_reader(&s, &s.readers[i])) return;
+  if (!try_readers(&s, false) && !try_readers(&s, true)) return;
   for (uint32_t i = 0; i < s.reader_count; i++) add_copies(&s, &s.readers[i]);
   vt_trial rest = trial_of(f, s.from);
   if (vt_fuse_try(f, &f->trial, &rest) || rest.output_count == 0)

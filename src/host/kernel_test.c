@@ -2,7 +2,7 @@
 // kernel_test.c - fused kernels against the evaluator: same function, same inputs, distance in ulp.
 // Each row builds a function; it runs whole in vt_eval_func, and group by group with kernels for
 // fused groups. Inputs are random, with NaN, infinities, zeros of both signs, subnormals and range
-// limits mixed in.
+// limits mixed in. One file of over 1,000 lines: all rows share what builds and compares them.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -659,6 +659,17 @@ static vt_value *turned(maker m, vt_value *x) {
   return v;
 }
 
+static void first_writes(maker m, uint32_t outputs) { // of two loops
+  vt_arena arena = {0};
+  vt_group *groups;
+  uint32_t count, loops = 0;
+  assert_null(vt_host_fuse(m.func, NULL, &arena, &groups, &count));
+  for (uint32_t i = 0; i < count; i++)
+    if (groups[i].nest && !loops++) assert_int_equal(groups[i].output_count, outputs);
+  assert_int_equal(loops, 2);
+  vt_arena_free(&arena);
+}
+
 static void forward_and_backward(void **state) {
   (void)state;
   maker m = new_maker();
@@ -671,17 +682,22 @@ static void forward_and_backward(void **state) {
   vt_value *slope = binary(m, VT_OP_MULTIPLY, t, t);
   vt_value *g = choose(m, positive, binary(m, VT_OP_MULTIPLY, y, slope), centred);
   RETURNS(m, g, reduce(m, VT_OP_MAXIMUM, -INFINITY, g, DIMS(0)));
-  vt_arena arena = {0};
-  vt_group *groups;
-  uint32_t count, loops = 0;
-  assert_null(vt_host_fuse(m.func, NULL, &arena, &groups, &count));
-  for (uint32_t i = 0; i < count; i++) {
-    if (!groups[i].nest) continue;
-    if (!loops++) assert_int_equal(groups[i].output_count, 1); // the product; not t, not the mask
-  }
-  assert_int_equal(loops, 2);
-  vt_arena_free(&arena);
+  first_writes(m, 1); // the product; not t, not the mask
   check(m, PLAIN, 4, 0, 16);
+}
+
+// As in the gradient of a normalisation: what a factor of each column scales is written anyway.
+static void written_anyway(void **state) {
+  (void)state;
+  maker m = new_maker();
+  vt_value *factor = param(m, VT_F32, DIMS(1024)),
+           *x = turned(m, param(m, VT_F32, DIMS(600, 1024)));
+  vt_value *g = binary(m, VT_OP_ADD, x, turned(m, param(m, VT_F32, DIMS(600, 1024))));
+  vt_value *most = broadcast(m, reduce(m, VT_OP_MAXIMUM, -INFINITY, g, DIMS(0)), g->type, DIMS(1));
+  vt_value *scaled = binary(m, VT_OP_MULTIPLY, g, broadcast(m, factor, g->type, DIMS(1)));
+  RETURNS(m, g, binary(m, VT_OP_SUBTRACT, scaled, most));
+  first_writes(m, 2);
+  check(m, PLAIN, 4, 0, 0);
 }
 
 static vt_value *random_op(maker m, vt_value **made, int count) {
@@ -979,6 +995,7 @@ int main(void) {
       cmocka_unit_test(other_reducers),
       cmocka_unit_test(threads_do_not_matter),
       cmocka_unit_test(forward_and_backward),
+      cmocka_unit_test(written_anyway),
       cmocka_unit_test(random_halves),
       cmocka_unit_test(transposes),
       cmocka_unit_test(slices_and_pads),
