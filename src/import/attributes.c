@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attributes.c - attribute entries of the builtin, VHLO and Shardy dialects.
-// Source: BuiltinDialectBytecode (LLVM 21), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td
-// (0.0.2).
+// Source: BuiltinDialectBytecode (LLVM 21; affine maps and strides as jaxlib 0.11 writes them, LLVM
+// 24), VhloBytecode (StableHLO 1.20.0), Shardy's bytecode.td (0.0.2).
 // An encoding that nothing here needs becomes VT_RAW_OTHER; a later use of it is an error.
 #include "import/container.h"
 
@@ -248,6 +248,58 @@ static void read_symbol(vt_container *box, vt_cursor *c, vt_raw_attr *attr, bool
   if (nested) (void)read_array(box, c);
 }
 
+// The results of an affine map, in prefix form: those of dimensions, symbols and constants have a
+// number behind them, the rest two expressions. True when each is the constant 0.
+static bool read_affine_results(vt_cursor *c, uint32_t dims) {
+  enum { DIMENSION, SYMBOL, CONSTANT, ADD, MULTIPLY, MODULO, FLOOR_DIVIDE, CEIL_DIVIDE, KINDS };
+  uint64_t symbol_count = vt_cursor_varint(c);
+  uint32_t symbols = symbol_count < UINT32_MAX ? (uint32_t)symbol_count : UINT32_MAX;
+  bool zero = true;
+  for (uint64_t left = vt_cursor_count(c, 2); left && !vt_cursor_failed(c);) {
+    uint32_t kind = vt_cursor_index(c, KINDS, "kind of affine expression");
+    if (kind == DIMENSION)
+      (void)vt_cursor_index(c, dims, "dimension");
+    else if (kind == SYMBOL)
+      (void)vt_cursor_index(c, symbols, "symbol");
+    else if (kind == CONSTANT)
+      zero = !vt_cursor_svarint(c) && zero;
+    zero = zero && kind == CONSTANT;
+    left = kind < ADD ? left - 1 : left + 1;
+  }
+  return zero;
+}
+
+// The count of dimensions and a form: those dimensions, a permutation of them, some of them, or
+// expressions.
+static void read_affine_map(vt_cursor *c, vt_raw_attr *attr) {
+  enum { IDENTITY, PERMUTATION, CHOICE };
+  uint64_t head = vt_cursor_varint(c);
+  uint32_t dims = head >> 2 < UINT32_MAX ? (uint32_t)(head >> 2) : UINT32_MAX, results = dims;
+  attr->kind = VT_RAW_LAYOUT;
+  switch (head & 3) {
+  case IDENTITY:
+    attr->i64 = !dims;
+    break;
+  case CHOICE:
+    results = vt_cursor_count(c, 1);
+    // fall through
+  case PERMUTATION:
+    for (uint32_t i = 0; i < results && !vt_cursor_failed(c); i++)
+      (void)vt_cursor_index(c, dims, "dimension");
+    attr->i64 = !results;
+    break;
+  default:
+    attr->i64 = read_affine_results(c, dims);
+  }
+}
+
+static void read_strides(vt_cursor *c, vt_raw_attr *attr) {
+  attr->kind = VT_RAW_LAYOUT;
+  (void)vt_cursor_svarint(c); // offset
+  uint32_t rank = vt_cursor_count(c, 1);
+  for (uint32_t i = 0; i < rank; i++) (void)vt_cursor_svarint(c);
+}
+
 void vt_decode_builtin_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_raw_attr *attr) {
   switch (code) {
   case 0:
@@ -312,6 +364,12 @@ void vt_decode_builtin_attr(vt_container *box, vt_cursor *c, uint64_t code, vt_r
     break;
   case 22:
     read_file_loc(box, c, attr, true);
+    break;
+  case 23:
+    read_affine_map(c, attr);
+    break;
+  case 25:
+    read_strides(c, attr);
     break;
   default:
     attr->kind = VT_RAW_OTHER;

@@ -339,7 +339,8 @@ static vt_status add(vt_lower *lo, const vt_raw_op *raw, const vt_op *op, vt_att
                      const char *name, attr_list *list) {
   vt_attr attr = {.key = key};
   const vt_raw_attr *value = vt_raw_find(raw, name);
-  if (value && value->kind != VT_RAW_OTHER && value->kind != VT_RAW_TEXT)
+  if (value && value->kind != VT_RAW_OTHER && value->kind != VT_RAW_TEXT &&
+      value->kind != VT_RAW_LAYOUT)
     VT_TRY(lower_one(lo, raw, value, &attr));
   else if (IS_IN(optional_keys, key))
     return VT_OK;

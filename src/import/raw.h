@@ -79,8 +79,9 @@ typedef enum vt_raw_attr_kind {
   VT_RAW_DIM_SHARDING, // items: axis refs; ints: closed, priority
   // items: mesh (string or mesh), dims, replicated axes, unreduced axes (arrays); i64 reduction
   VT_RAW_SHARDING,
-  VT_RAW_TEXT,  // string: the text of an attribute whose dialect has no encoding
-  VT_RAW_OTHER, // known, but unused here
+  VT_RAW_TEXT,   // string: the text of an attribute whose dialect has no encoding
+  VT_RAW_LAYOUT, // an affine map or strides; i64: a map whose results are all the constant 0
+  VT_RAW_OTHER,  // known, but unused here
 } vt_raw_attr_kind;
 
 struct vt_raw_attr {

@@ -129,7 +129,8 @@ static void read_block(vt_container *box, vt_cursor *c, vt_raw_type *type, vt_ra
   const vt_raw_type *element = vt_container_type(box, c);
   if (kind == VT_RAW_MEMREF) {
     const vt_raw_attr *layout = vt_container_attr(box, c);
-    if (layout->kind != VT_RAW_TEXT) vt_cursor_fail(c, "a layout was expected");
+    if (layout->kind != VT_RAW_TEXT && layout->kind != VT_RAW_LAYOUT)
+      vt_cursor_fail(c, "a layout was expected");
   }
   *type = (vt_raw_type){.kind = kind,
                         .dtype = element->dtype,

@@ -12,7 +12,7 @@
 #include "mosaic/mosaic_ir.h"
 
 enum { MOST_POINTS = 256, MOST_TURNS = 32, MOST_STEPS = 1 << 20, LANES = 128, SUBLANES = 8 };
-enum { FP32_PASSES = 6 }; // of bf16, as XLA multiplies at its highest precision
+enum { BF16X3_PASSES = 3, FP32_PASSES = 6 }; // of bf16, as XLA multiplies at HIGH and HIGHEST
 
 typedef struct walk {
   const vt_mosaic *kernel;
@@ -160,8 +160,8 @@ static void count_product(walk *w, const vt_mop *op, double times) {
   double depth = (double)vt_mtype_elements(left) / fmax(rows, 1);
   vt_dtype right = op->operands[1]->type.dtype;
   double passes = 1 / vt_products_at_once(w->units, left.dtype, right), edge = w->units->edge;
-  if (vt_mop_i64(op, VT_MATTR_PRECISION, 0) == VT_MWORD_FP32 && left.dtype == VT_F32)
-    passes = FP32_PASSES;
+  if (!vt_mop_rounds(op) && left.dtype == VT_F32)
+    passes = vt_mop_i64(op, VT_MATTR_PRECISION, 0) == VT_MWORD_FP32 ? FP32_PASSES : BF16X3_PASSES;
   double tiles = ceil(depth / edge) * ceil(columns / edge);
   w->cost->rows += times * passes * tiles * fmax(ceil(rows / SUBLANES) * SUBLANES, w->units->load);
   w->cost->flops += times * 2 * rows * depth * columns;
@@ -199,6 +199,9 @@ static void count_vector(walk *w, const vt_mop *op, double times) {
     return;
   case VT_MOP_EXP2:
     like = VT_OP_EXPONENTIAL;
+    break;
+  case VT_MOP_LOG2:
+    like = VT_OP_LOG;
     break;
   case VT_MOP_RECIPROCAL:
     like = VT_OP_DIVIDE;

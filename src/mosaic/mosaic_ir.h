@@ -11,7 +11,7 @@
 #include "ir/module.h"
 #include "mosaic/mosaic.h"
 
-enum { VT_MOSAIC_VERSION = 15, VT_MOSAIC_RANK = 12, VT_MOSAIC_DYNAMIC = -1 };
+enum { VT_MOSAIC_VERSION = 17, VT_MOSAIC_RANK = 12, VT_MOSAIC_DYNAMIC = -1 };
 
 typedef enum vt_mopcode {
 #define MOP(code, ...) VT_MOP_##code,
@@ -206,6 +206,12 @@ const int64_t *vt_mattr_list(const vt_mattr *attr, uint32_t index, uint32_t *out
 // The operands of group `group` of an op with segments; *out_count 0 when it has none.
 vt_mvalue **vt_mop_group(const vt_mop *op, uint32_t group, uint32_t *out_count);
 vt_mvalue *vt_mop_optional(const vt_mop *op, uint32_t group); // NULL when absent
+
+// Whether a product rounds its operands to bf16: more than one pass counts as exact.
+static inline bool vt_mop_rounds(const vt_mop *op) {
+  int64_t precision = vt_mop_i64(op, VT_MATTR_PRECISION, VT_MWORD_BF16);
+  return precision == VT_MWORD_BF16;
+}
 
 // The type without a sign, as kernels write it; INVALID for those that kernels do not have.
 vt_dtype vt_mosaic_signless(vt_dtype dtype);

@@ -87,6 +87,22 @@ out:
   return st;
 }
 
+vt_status vt_mosaic_run_reduce_precision(vt_mmachine *m, const vt_mop *op) {
+  vt_mtype type = op->results[0].type;
+  int64_t n = vt_mcount(type);
+  vt_attr attrs[] = {vt_mosaic_bits_attr(op, VT_MATTR_EXPONENT_BITS, VT_ATTR_EXPONENT_BITS),
+                     vt_mosaic_bits_attr(op, VT_MATTR_MANTISSA_BITS, VT_ATTR_MANTISSA_BITS)};
+  vt_op like = {.code = VT_OP_REDUCE_PRECISION,
+                .operand_count = 1,
+                .attr_count = 2,
+                .attrs = attrs,
+                .loc = op->loc};
+  vt_tensor in = {vt_mtensor_type(type, type.dtype), vt_mdata(m, op->operands[0])}, out = in;
+  VT_TRY(vt_mresult_new(m, &op->results[0], &out.data));
+  in.data = vt_mdata(m, op->operands[0]);
+  return vt_eval_lanes(&like, n, &in, &out);
+}
+
 vt_status vt_mosaic_run_constant(vt_mmachine *m, const vt_mop *op) {
   const vt_literal *value = vt_mop_attr(op, VT_MATTR_VALUE)->literal;
   vt_mtype type = op->results[0].type;
@@ -296,7 +312,10 @@ vt_status vt_mosaic_run_formula(vt_mmachine *m, const vt_mop *op) {
   void *out;
   vt_status st = VT_OK;
   VT_TRY_OUT(widened(m, op->operands[0], &x));
-  for (int64_t i = 0; i < n; i++) x[i] = op->code == VT_MOP_EXP2 ? exp2f(x[i]) : 1 / x[i];
+  for (int64_t i = 0; i < n; i++)
+    x[i] = op->code == VT_MOP_EXP2   ? exp2f(x[i])
+           : op->code == VT_MOP_LOG2 ? logf(x[i]) * vt_mosaic_log2_e
+                                     : 1 / x[i];
   VT_TRY_OUT(vt_mresult_new(m, &op->results[0], &out));
   st = vt_eval_convert_array(VT_F32, type.dtype, n, x, out);
 out:

@@ -480,6 +480,18 @@ static vt_status read_padding(reader *r, const vt_raw_op *op, vt_string text, vt
   return VT_OK;
 }
 
+// Whether it is an affine map to zeros, of which JAX before 0.11 gives the text.
+static bool maps_to_zeros(const vt_raw_attr *map) {
+  if (map->kind == VT_RAW_LAYOUT) return map->i64;
+  if (map->kind != VT_RAW_TEXT) return false;
+  const char *end = map->string.data + map->string.size,
+             *at = memmem(map->string.data, map->string.size, "->", 2);
+  if (!at) return false;
+  for (at += 2; at < end; at++)
+    if (!memchr(" (0,)>", *at, 6)) return false;
+  return true;
+}
+
 static vt_status read_window(reader *r, const vt_raw_op *op, const vt_raw_attr *dict,
                              vt_mwindow *window) {
   if (dict->kind != VT_RAW_DICT) return wrong(r, op, "window_params has a wrong form");
@@ -492,7 +504,7 @@ static vt_status read_window(reader *r, const vt_raw_op *op, const vt_raw_attr *
   if (transform->kind == VT_RAW_STRING) {
     window->transform = find_func(r->kernel, transform->string);
     if (!window->transform) return wrong(r, op, "a transform that does not exist");
-  } else if (transform->kind == VT_RAW_TEXT) { // an affine map to zeros: the whole array
+  } else if (maps_to_zeros(transform)) {
     window->whole = true;
     return VT_OK;
   } else {

@@ -302,12 +302,13 @@ static void put_operand(vt_mmachine *m, vt_text *text, const vt_mvalue *value) {
     put_values(text, value->type.dtype, vt_mcount(value->type), vt_mdata(m, value));
 }
 
-// "$0" stands for the first operand, "$x1" for the second in hexadecimal.
+// "$0" stands for the first operand, "$x1" for the second in hexadecimal; "$u1", "$s1" and "$f1"
+// say that it is an unsigned, a signed number or a float.
 static void put_formatted(vt_mmachine *m, const vt_mop *op, vt_text *text, vt_string tag) {
   for (size_t i = 0; i < tag.size; i++) {
     size_t at = i + 1;
-    bool hex = tag.data[i] == '$' && at < tag.size && tag.data[at] == 'x';
-    at += hex;
+    char as = '$';
+    if (tag.data[i] == '$' && at < tag.size && memchr("xusf", tag.data[at], 4)) as = tag.data[at++];
     uint32_t number = 0;
     bool digits = false;
     for (; tag.data[i] == '$' && at < tag.size && tag.data[at] >= '0' && tag.data[at] <= '9' &&
@@ -319,8 +320,11 @@ static void put_formatted(vt_mmachine *m, const vt_mop *op, vt_text *text, vt_st
       continue;
     }
     const vt_mvalue *value = op->operands[number];
-    if (hex && value->type.kind == VT_MSCALAR)
+    vt_dtype dtype = value->type.dtype;
+    if (value->type.kind == VT_MSCALAR && as == 'x')
       vt_text_printf(text, "%" PRIx64, m->slots[value->slot].bits);
+    else if (value->type.kind == VT_MSCALAR && as == 'u' && vt_dtype_is_integer(dtype))
+      put_values(text, vt_dtype_unsigned(dtype), 1, vt_mdata(m, value));
     else
       put_operand(m, text, value);
     i = at - 1;

@@ -108,6 +108,13 @@ struct vt_mmachine {
   bool last;                // the last of them are
 };
 
+// log2 is the product of log and this.
+static const float vt_mosaic_log2_e = 1.4426950408889634f;
+// An attribute of a kernel's op as that of the op of ir/ops.def with the same meaning.
+static inline vt_attr vt_mosaic_bits_attr(const vt_mop *op, vt_mattr_key key, vt_attr_key as) {
+  return (vt_attr){.key = as, .count = 1, .i64 = vt_mop_i64(op, key, 0)};
+}
+
 typedef vt_status (*vt_mrun)(vt_mmachine *m, const vt_mop *op);
 #define MOP(code, text, least, most, results, regions, kinds, rule, run, ...)                      \
   vt_status vt_mosaic_run_##run(vt_mmachine *m, const vt_mop *op) VT_CHECKED;

@@ -41,8 +41,9 @@ static vt_bytes map(const char *name) {
 
 static void kernels_print_as_before(void **state) {
   (void)state;
-  static const char *const names[] = {"add",     "matmul", "prefetch", "copies",    "arrays",
-                                      "control", "ring",   "exchange", "attention", "moves"};
+  static const char *const names[] = {"add",       "matmul",  "prefetch", "copies",
+                                      "arrays",    "control", "ring",     "exchange",
+                                      "attention", "moves",   "newest",   "whole"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char path[512];
     vt_text text = {0};

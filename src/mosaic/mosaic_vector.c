@@ -391,7 +391,7 @@ vt_status vt_mosaic_run_reduce_index(vt_mmachine *m, const vt_mop *op) {
   int64_t kept = vt_mcount(to), n = vt_mcount(from) / kept;
   vt_dtype work = vt_dtype_is_float(from.dtype) ? VT_F32 : VT_S32;
   char *x = NULL;
-  int32_t *out;
+  char *out;
   reduced[vt_mop_i64(op, VT_MATTR_AXIS, 0)] = true;
   VT_TRY(arranged(m, op->operands[0], reduced, work, &x));
   vt_status st = vt_mresult_new(m, &op->results[0], &out);
@@ -405,7 +405,7 @@ vt_status vt_mosaic_run_reduce_index(vt_mmachine *m, const vt_mop *op) {
         best_value = value;
       }
     }
-    out[i] = (int32_t)best;
+    vt_mbits_store(to.dtype, out + i * (int64_t)vt_dtype_bytes(to.dtype), (uint64_t)best);
   }
   free(x);
   return st;
@@ -505,8 +505,7 @@ vt_status vt_mosaic_run_matmul(vt_mmachine *m, const vt_mop *op) {
                .n = extent(b, right[2], right_counts[2]),
                .type = vt_dtype_is_float(a.dtype) ? VT_F32 : VT_S32};
   // Products with a vector are not the matrix unit's work.
-  p.rounds = !m->exact_dots && p.m > 1 && p.n > 1 &&
-             vt_mop_i64(op, VT_MATTR_PRECISION, 0) != VT_MWORD_FP32;
+  p.rounds = !m->exact_dots && p.m > 1 && p.n > 1 && vt_mop_rounds(op);
   char *x = NULL, *y = NULL, *sums = NULL;
   vt_status st = VT_OK;
   VT_TRY_OUT(product_operand(m, &p, op->operands[0], left, left_counts, &x));

@@ -68,6 +68,14 @@ vt_status vt_mosaic_rule_elementwise(const vt_mop *op) {
   return VT_OK;
 }
 
+vt_status vt_mosaic_rule_reduce_precision(const vt_mop *op) {
+  int64_t exponent = vt_mop_i64(op, VT_MATTR_EXPONENT_BITS, 0),
+          mantissa = vt_mop_i64(op, VT_MATTR_MANTISSA_BITS, -1);
+  MCHECK(op, exponent >= 1 && exponent <= 64, "exponent_bits %" PRId64, exponent);
+  MCHECK(op, mantissa >= 0 && mantissa <= 64, "mantissa_bits %" PRId64, mantissa);
+  return vt_mosaic_rule_elementwise(op);
+}
+
 vt_status vt_mosaic_rule_compare(const vt_mop *op) {
   int64_t most = op->code == VT_MOP_CMPI ? 9 : 15,
           predicate = vt_mop_i64(op, VT_MATTR_PREDICATE, 0);
@@ -381,7 +389,8 @@ vt_status vt_mosaic_rule_reduce_index(const vt_mop *op) {
   VT_TRY(is_vector(op, from));
   MCHECK(op, kind == VT_MWORD_ARG_MAX || kind == VT_MWORD_ARG_MIN, "an unknown kind");
   MCHECK(op,
-         axis >= 0 && axis < from.rank && to.kind == VT_MVECTOR && to.dtype == VT_S32 &&
+         axis >= 0 && axis < from.rank && to.kind == VT_MVECTOR &&
+             (to.dtype == VT_S32 || (to.dtype == VT_S16 && from.dims[axis] <= INT16_MAX + 1)) &&
              to.rank == from.rank - 1,
          "a wrong result type");
   for (int32_t d = 0; d < to.rank; d++)

@@ -45,7 +45,8 @@ static vt_opcode bool_code(vt_opcode code) {
   }
 }
 
-static vt_op *make_op(vt_arena *arena, shape s) {
+// `from`: the kernel's op, of whose attributes those that count are kept; or NULL.
+static vt_op *make_op(vt_arena *arena, shape s, const vt_mop *from) {
   vt_op *op = VT_NEW(arena, vt_op);
   vt_value *values = VT_NEW_ARRAY(arena, vt_value, s.count + 1);
   op->code = s.code;
@@ -58,6 +59,11 @@ static vt_op *make_op(vt_arena *arena, shape s) {
   values[s.count].type.dtype = s.out;
   op->results = &values[s.count];
   op->result_count = 1;
+  if (s.code != VT_OP_REDUCE_PRECISION) return op;
+  op->attr_count = 2;
+  op->attrs = VT_NEW_ARRAY(arena, vt_attr, 2);
+  op->attrs[0] = vt_mosaic_bits_attr(from, VT_MATTR_EXPONENT_BITS, VT_ATTR_EXPONENT_BITS);
+  op->attrs[1] = vt_mosaic_bits_attr(from, VT_MATTR_MANTISSA_BITS, VT_ATTR_MANTISSA_BITS);
   return op;
 }
 
@@ -75,6 +81,7 @@ typedef enum how {
   SAME_BITS,
   IS_WEIRD,
   POWER_OF_2,
+  LOG_OF_2,
   ONE_OVER
 } how;
 
@@ -99,6 +106,8 @@ static how how_of(const vt_mop *op) {
     return IS_WEIRD;
   case VT_MOP_EXP2:
     return POWER_OF_2;
+  case VT_MOP_LOG2:
+    return LOG_OF_2;
   case VT_MOP_RECIPROCAL:
     return ONE_OVER;
   default:
@@ -123,6 +132,8 @@ static shape shape_of(const vt_mop *op) {
   }
   case POWER_OF_2:
     return (shape){VT_OP_POWER, 2, {to, to}, to};
+  case LOG_OF_2:
+    return (shape){VT_OP_LOG, 1, {VT_F32}, VT_F32};
   case ONE_OVER:
     return (shape){VT_OP_DIVIDE, 2, {to, to}, to};
   case IS_WEIRD:
@@ -155,28 +166,29 @@ bool vt_klanes_has(const vt_mop *op) {
   shape s = shape_of(op);
   if (s.code == VT_OP_INVALID) return true;
   vt_arena arena = {0};
-  bool has = vt_emit_supports(make_op(&arena, s));
+  bool has = vt_emit_supports(make_op(&arena, s, op));
   vt_arena_free(&arena);
   return has;
 }
 
 bool vt_klanes_cheap(const vt_mop *op) {
   how h = how_of(op);
-  if (h == POWER_OF_2 || h == ONE_OVER || h == OTHER) return false;
+  if (h == POWER_OF_2 || h == LOG_OF_2 || h == ONE_OVER || h == OTHER) return false;
   vt_opcode loop = vt_mop_info_get(op->code)->loop;
   return loop == VT_OP_INVALID || (vt_op_info_get(loop)->cost != VT_COST_EXPENSIVE &&
                                    vt_op_info_get(loop)->cost != VT_COST_MEDIUM &&
                                    loop != VT_OP_DIVIDE && loop != VT_OP_REMAINDER);
 }
 
-static LLVMValueRef by_shape(vt_emitter *e, vt_arena *arena, shape s, const LLVMValueRef *in) {
-  return vt_emit_op(e, make_op(arena, s), in);
+static LLVMValueRef by_shape(vt_emitter *e, vt_arena *arena, shape s, const vt_mop *op,
+                             const LLVMValueRef *in) {
+  return vt_emit_op(e, make_op(arena, s, op), in);
 }
 
 LLVMValueRef vt_klanes_convert(vt_emitter *e, vt_arena *arena, vt_dtype from, vt_dtype to,
                                LLVMValueRef x) {
   if (from == to) return x;
-  return by_shape(e, arena, (shape){VT_OP_CONVERT, 1, {from}, to}, &x);
+  return by_shape(e, arena, (shape){VT_OP_CONVERT, 1, {from}, to}, NULL, &x);
 }
 
 // A NaN differs from everything where JAX writes `one` (mosaic_lanes.c).
@@ -232,11 +244,16 @@ LLVMValueRef vt_klanes_emit(vt_emitter *e, vt_arena *arena, const vt_mop *op,
   case TRUNCATE:
     return LLVMBuildTrunc(b, in[0], vt_emit_type(e, VT_PRED), "");
   case IS_WEIRD:
-    return LLVMBuildNot(b, by_shape(e, arena, shape_of(op), in), "");
+    return LLVMBuildNot(b, by_shape(e, arena, shape_of(op), op, in), "");
   case POWER_OF_2:
     args[1] = in[0];
     args[0] = vt_emit_splat_f(e, vt_emit_compute_dtype(to), 2);
     break;
+  case LOG_OF_2:
+    args[0] = vt_klanes_convert(e, arena, from, VT_F32, in[0]);
+    args[0] = by_shape(e, arena, shape_of(op), op, args);
+    args[0] = LLVMBuildFMul(b, args[0], vt_emit_splat_f(e, VT_F32, (double)vt_mosaic_log2_e), "");
+    return vt_klanes_convert(e, arena, VT_F32, to, args[0]);
   case ONE_OVER:
     args[1] = in[0];
     args[0] = vt_emit_splat_f(e, vt_emit_compute_dtype(to), 1);
@@ -254,5 +271,5 @@ LLVMValueRef vt_klanes_emit(vt_emitter *e, vt_arena *arena, const vt_mop *op,
   default:
     break;
   }
-  return by_shape(e, arena, shape_of(op), args);
+  return by_shape(e, arena, shape_of(op), op, args);
 }

@@ -73,6 +73,7 @@ static void plan_ref(planner *n, const vt_mop *op) {
   case VT_MOP_RESHAPE_REF:
   case VT_MOP_BITCAST_REF:
   case VT_MOP_ERASE_LAYOUT:
+  case VT_MOP_ANNOTATE:
     break;
   default:
     n->refused = true;
@@ -305,8 +306,7 @@ static bool plan_product(planner *n, const vt_mop *op, vt_kproduct *q) {
   q->n = size_at(b, right[1]);
   if (q->batch * q->m * q->n != vt_mtype_elements(to) || size_at(b, right[2]) != q->k) return false;
   // As mosaic_vector.c: products with a vector are not the matrix unit's work.
-  bool rounds = !n->p->exact_dots && q->m > 1 && q->n > 1 &&
-                vt_mop_i64(op, VT_MATTR_PRECISION, 0) != VT_MWORD_FP32;
+  bool rounds = !n->p->exact_dots && q->m > 1 && q->n > 1 && vt_mop_rounds(op);
   bool both = a.dtype == VT_BF16 && b.dtype == VT_BF16;
   bool bf16 = (both || rounds) && vt_host_fast_bf16() && (q->k % 2 == 0 || q->k > ODD_K);
   q->tiled = bf16 && vt_host_has_amx();

@@ -535,6 +535,24 @@ def test_random_bits_depend_on_the_seed_alone():
     assert 0.48 < ((a[..., None] >> np.arange(32, dtype=np.uint32)) & 1).mean() < 0.52
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX 0.11 lowers these")
+def test_ops_since_version_17():
+    def kernel(x, b, o, p, q, i):
+        o[...] = jax.nn.sigmoid(x[...]) + jnp.log2(jnp.abs(x[...]) + 1)
+        p[...] = jax.lax.reduce_precision(x[...], 5, 10)
+        q[...] = jnp.dot(x[...], x[...].T, precision=jax.lax.Precision.HIGH)
+        pltpu.annotate(i.at[:, pl.ds(0, 128)], no_bank_conflict=True)[...] = jnp.broadcast_to(
+            jnp.argmax(b[...], axis=1)[:, None], (32, 128))
+
+    x, b = numbers(32, 128), numbers(32, 128, dtype=BF16)
+    outs = [shaped((32, 128)), shaped((32, 128)), shaped((32, 32)), shaped((32, 128), I32)]
+    o, p, q, i = jax.jit(pl.pallas_call(kernel, outs))(x, b)
+    np.testing.assert_allclose(o, jax.nn.sigmoid(x) + jnp.log2(jnp.abs(x) + 1), rtol=1e-6)
+    np.testing.assert_array_equal(p, jax.lax.reduce_precision(x, 5, 10))
+    np.testing.assert_allclose(q, np.asarray(x) @ np.asarray(x).T, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(i, np.broadcast_to(np.argmax(np.asarray(b), axis=1)[:, None], (32, 128)))
+
+
 def test_prints_of_a_kernel():
     result = run_python(
         """
