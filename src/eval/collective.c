@@ -166,7 +166,7 @@ static vt_status open_fold(const vt_lane_set *s, const vt_tensor *in, int64_t la
   vt_eval_call call = {s->op, s->env, s->state, in, NULL};
   if (s->op->code != VT_OP_CROSS_REPLICA_SUM)
     return vt_fold_open(&call, s->op->regions[0], 1, lanes, out);
-  out->loop = vt_vec()->op[vt_vec_class_of(dtype)][VT_OP_ADD];
+  out->loop = vt_vec_op(vt_vec_class_of(dtype), VT_OP_ADD);
   out->width = vt_vec_width_of(dtype);
   if (vt_vec_is_narrow(dtype)) out->types[0] = VT_F32;
   return VT_OK;

@@ -18,7 +18,7 @@ static bool is_half(vt_dtype d) {
 // Real classes except narrow floats.
 static void convert_plain(vt_dtype from, vt_dtype to, int64_t n, const void *source, void *target) {
   vt_vec_class a = vt_vec_class_of(from), b = vt_vec_class_of(to);
-  vt_vec_fn loop = vt_vec()->convert[a][b];
+  vt_vec_fn loop = vt_vec_convert(a, b);
   // Loops exist between different classes, and within an integer class for narrower widths.
   if (loop && !(a == b && vt_vec_width_of(from) <= vt_vec_width_of(to)))
     loop(n, source, NULL, NULL, target, vt_vec_width_of(to));

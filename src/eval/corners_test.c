@@ -373,8 +373,8 @@ static void check_quick(vt_opcode code, float *const *in, double *const *wide) {
   int count = code == VT_OP_ABS ? 1 : 2;
   float *got = calloc(2 * PAIRS, sizeof *got);
   double *want = calloc(2 * PAIRS, sizeof *want);
-  vt_vec()->op[VT_VEC_C64][code](PAIRS, in[0], in[1], NULL, got, 0);
-  vt_vec()->op[VT_VEC_C128][code](PAIRS, wide[0], wide[1], NULL, want, 0);
+  vt_vec_op(VT_VEC_C64, code)(PAIRS, in[0], in[1], NULL, got, 0);
+  vt_vec_op(VT_VEC_C128, code)(PAIRS, wide[0], wide[1], NULL, want, 0);
   for (int i = 0; i < PAIRS; i++)
     if (!like_wide(got + count * i, want + count * i, count))
       fail_msg("%s of %g + %gi, %g + %gi: %g, wide %g", vt_op_short_name(code), wide[0][2 * i],

@@ -110,9 +110,9 @@ static vt_vec_fn loop_of(const vt_op *op, vt_dtype dtype) {
     int64_t direction = vt_attr_i64(op, VT_ATTR_COMPARISON_DIRECTION);
     bool total =
         vt_attr_i64_or(op, VT_ATTR_COMPARE_TYPE, VT_CMPTYPE_NOTYPE) == VT_CMPTYPE_TOTALORDER;
-    return direction < 0 || direction > 5 ? NULL : vt_vec()->compare[klass][total][direction];
+    return vt_vec_compare(klass, total, direction);
   }
-  return vt_vec()->op[klass][op->code];
+  return vt_vec_op(klass, op->code);
 }
 
 static vt_vec_fn select_of(vt_dtype dtype) {

@@ -387,7 +387,7 @@ static void angles_do_not_depend_on_others(void **state) {
   for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
     float x[COUNT], alone[COUNT], among[COUNT];
     for (int i = 0; i < COUNT; i++) x[i] = 1e-40f + 0.37f * (float)(i % 50) * (float)(i % 7);
-    vt_vec_fn run = vt_vec()->op[VT_VEC_F32][codes[k]];
+    vt_vec_fn run = vt_vec_op(VT_VEC_F32, codes[k]);
     unsigned csr = flush_subnormals();
     run(COUNT, x, NULL, NULL, alone, 32);
     x[3] = 1e30f;

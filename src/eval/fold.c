@@ -21,8 +21,9 @@ vt_status vt_fold_open(const vt_eval_call *call, const vt_func *body, uint32_t i
   }
   vt_opcode code = inputs == 1 ? vt_region_binary(body, 0, 1) : VT_OP_INVALID;
   vt_vec_class klass = vt_vec_class_of(out->types[0]);
-  if (usual(code) && klass != VT_VEC_NONE && vt_vec()->op[klass][code]) {
-    out->loop = vt_vec()->op[klass][code];
+  vt_vec_fn loop = usual(code) ? vt_vec_op(klass, code) : NULL;
+  if (loop) {
+    out->loop = loop;
     out->width = vt_vec_width_of(out->types[0]);
     if (vt_vec_is_narrow(out->types[0])) out->types[0] = VT_F32;
     return VT_OK;

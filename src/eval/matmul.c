@@ -22,7 +22,7 @@ INNER(double)
 
 static void real_matmul(vt_dtype type, int64_t batch, int64_t m, int64_t n, int64_t k,
                         const char *x, const char *y, char *out) {
-  vt_vec_matmul_fn run = vt_vec()->matmul[vt_vec_class_of(type)];
+  vt_vec_matmul_fn run = vt_vec_matmul(vt_vec_class_of(type));
   int64_t bytes = (int64_t)vt_dtype_bytes(type);
   memset(out, 0, (size_t)(batch * m * n * bytes));
   for (int64_t b = 0; b < batch; b++) {

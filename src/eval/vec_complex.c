@@ -350,9 +350,9 @@ static inline parts quick_POWER(parts a, parts b) {
 #undef C3
 #undef CCMP
 
-void VT_VEC_NAME(vt_vec_fill_complex)(vt_vec_table *table) {
+vt_vec_fn VT_VEC_NAME(vt_vec_complex_op)(vt_vec_class klass, vt_opcode code) {
 #define C1(o, formula)                                                                             \
-  table->op[VT_VEC_C64][VT_OP_##o] = o##_c64, table->op[VT_VEC_C128][VT_OP_##o] = o##_c128;
+  VT_VEC_CASE(VT_VEC_C64, VT_OP_##o, o##_c64) VT_VEC_CASE(VT_VEC_C128, VT_OP_##o, o##_c128)
 #define C1_REAL(o, formula) C1(o, formula)
 #define C2(o, formula)      C1(o, formula)
 #define P1(o, re, im)       C1(o, re)
@@ -361,8 +361,24 @@ void VT_VEC_NAME(vt_vec_fill_complex)(vt_vec_table *table) {
 #define Q1(o, formula)      C1(o, formula)
 #define Q2(o, formula)      C1(o, formula)
 #define C3(o, formula)      C1(o, formula)
-#define CCMP(name, at, formula)                                                                    \
-  table->compare[VT_VEC_C64][0][at] = table->compare[VT_VEC_C64][1][at] = CMP_##name##_c64;        \
-  table->compare[VT_VEC_C128][0][at] = table->compare[VT_VEC_C128][1][at] = CMP_##name##_c128;
+#define CCMP(name, at, formula)
+  switch (VT_VEC_KEY(klass, code)) {
 #include "eval/vec_complex.def"
+  default:
+    return NULL;
+  }
+#undef C1
+#undef CCMP
+}
+
+vt_vec_fn VT_VEC_NAME(vt_vec_complex_compare)(vt_vec_class klass, bool total, int64_t direction) {
+#define C1(o, formula)
+#define CCMP(name, at, formula)                                                                    \
+  VT_VEC_CASE(VT_VEC_C64, at, CMP_##name##_c64) VT_VEC_CASE(VT_VEC_C128, at, CMP_##name##_c128)
+  (void)total;
+  switch (VT_VEC_KEY(klass, direction)) {
+#include "eval/vec_complex.def"
+  default:
+    return NULL;
+  }
 }

@@ -190,43 +190,40 @@ PLAIN(uint8_t, pred, double, f64)
 _Static_assert(VT_VEC_F64 - VT_VEC_PRED == 10, "eleven real classes convert");
 
 #define TO_ALL_INTS(klass, a)                                                                      \
-  do {                                                                                             \
-    vt_vec_fn *to = table->convert[klass];                                                         \
-    to[VT_VEC_S8] = a##_to_s8, to[VT_VEC_S16] = a##_to_s16;                                        \
-    to[VT_VEC_S32] = a##_to_s32, to[VT_VEC_S64] = a##_to_s64;                                      \
-    to[VT_VEC_U8] = a##_to_u8, to[VT_VEC_U16] = a##_to_u16;                                        \
-    to[VT_VEC_U32] = a##_to_u32, to[VT_VEC_U64] = a##_to_u64;                                      \
-  } while (0)
-#define TO_THE_REST(klass, a)                                                                      \
-  do {                                                                                             \
-    vt_vec_fn *to = table->convert[klass];                                                         \
-    to[VT_VEC_PRED] = a##_to_pred, to[VT_VEC_F32] = a##_to_f32, to[VT_VEC_F64] = a##_to_f64;       \
-  } while (0)
+  VT_VEC_CASE(klass, VT_VEC_S8, a##_to_s8)                                                         \
+  VT_VEC_CASE(klass, VT_VEC_S16, a##_to_s16)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_S32, a##_to_s32)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_S64, a##_to_s64)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_U8, a##_to_u8)                                                         \
+  VT_VEC_CASE(klass, VT_VEC_U16, a##_to_u16)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_U32, a##_to_u32)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_U64, a##_to_u64)
+#define FROM_INT(klass, a)                                                                         \
+  TO_ALL_INTS(klass, a)                                                                            \
+  VT_VEC_CASE(klass, VT_VEC_PRED, a##_to_pred)                                                     \
+  VT_VEC_CASE(klass, VT_VEC_F32, a##_to_f32)                                                       \
+  VT_VEC_CASE(klass, VT_VEC_F64, a##_to_f64)
 
-void VT_VEC_NAME(vt_vec_fill_convert)(vt_vec_table *table) {
-  TO_ALL_INTS(VT_VEC_S8, s8);
-  TO_THE_REST(VT_VEC_S8, s8);
-  TO_ALL_INTS(VT_VEC_S16, s16);
-  TO_THE_REST(VT_VEC_S16, s16);
-  TO_ALL_INTS(VT_VEC_S32, s32);
-  TO_THE_REST(VT_VEC_S32, s32);
-  TO_ALL_INTS(VT_VEC_S64, s64);
-  TO_THE_REST(VT_VEC_S64, s64);
-  TO_ALL_INTS(VT_VEC_U8, u8);
-  TO_THE_REST(VT_VEC_U8, u8);
-  TO_ALL_INTS(VT_VEC_U16, u16);
-  TO_THE_REST(VT_VEC_U16, u16);
-  TO_ALL_INTS(VT_VEC_U32, u32);
-  TO_THE_REST(VT_VEC_U32, u32);
-  TO_ALL_INTS(VT_VEC_U64, u64);
-  TO_THE_REST(VT_VEC_U64, u64);
-  TO_ALL_INTS(VT_VEC_PRED, pred);
-  TO_ALL_INTS(VT_VEC_F32, f32);
-  TO_ALL_INTS(VT_VEC_F64, f64);
-  table->convert[VT_VEC_PRED][VT_VEC_F32] = pred_to_f32;
-  table->convert[VT_VEC_PRED][VT_VEC_F64] = pred_to_f64;
-  table->convert[VT_VEC_F32][VT_VEC_F64] = f32_to_f64;
-  table->convert[VT_VEC_F64][VT_VEC_F32] = f64_to_f32;
-  table->convert[VT_VEC_F32][VT_VEC_PRED] = f32_to_pred;
-  table->convert[VT_VEC_F64][VT_VEC_PRED] = f64_to_pred;
+vt_vec_fn VT_VEC_NAME(vt_vec_convert)(vt_vec_class from, vt_vec_class to) {
+  switch (VT_VEC_KEY(from, to)) {
+    FROM_INT(VT_VEC_S8, s8)
+    FROM_INT(VT_VEC_S16, s16)
+    FROM_INT(VT_VEC_S32, s32)
+    FROM_INT(VT_VEC_S64, s64)
+    FROM_INT(VT_VEC_U8, u8)
+    FROM_INT(VT_VEC_U16, u16)
+    FROM_INT(VT_VEC_U32, u32)
+    FROM_INT(VT_VEC_U64, u64)
+    TO_ALL_INTS(VT_VEC_PRED, pred)
+    TO_ALL_INTS(VT_VEC_F32, f32)
+    TO_ALL_INTS(VT_VEC_F64, f64)
+    VT_VEC_CASE(VT_VEC_PRED, VT_VEC_F32, pred_to_f32)
+    VT_VEC_CASE(VT_VEC_PRED, VT_VEC_F64, pred_to_f64)
+    VT_VEC_CASE(VT_VEC_F32, VT_VEC_F64, f32_to_f64)
+    VT_VEC_CASE(VT_VEC_F64, VT_VEC_F32, f64_to_f32)
+    VT_VEC_CASE(VT_VEC_F32, VT_VEC_PRED, f32_to_pred)
+    VT_VEC_CASE(VT_VEC_F64, VT_VEC_PRED, f64_to_pred)
+  default:
+    return NULL;
+  }
 }

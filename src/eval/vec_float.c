@@ -282,31 +282,53 @@ typedef struct wide { uint64_t low, high; } wide;
 SELECT_LOOP(16, wide)
 // clang-format on
 
-void VT_VEC_NAME(vt_vec_fill_float)(vt_vec_table *table) {
+vt_vec_fn VT_VEC_NAME(vt_vec_float_op)(vt_vec_class klass, vt_opcode code) {
 #define F1(o, formula)                                                                             \
-  table->op[VT_VEC_F32][VT_OP_##o] = o##_f32, table->op[VT_VEC_F64][VT_OP_##o] = o##_f64;
+  VT_VEC_CASE(VT_VEC_F32, VT_OP_##o, o##_f32) VT_VEC_CASE(VT_VEC_F64, VT_OP_##o, o##_f64)
 #define F1_BOOL(o, formula) F1(o, formula)
 #define F2(o, formula)      F1(o, formula)
 #define F3(o, formula)      F1(o, formula)
-#define CMP(name, at, formula)                                                                     \
-  table->compare[VT_VEC_F32][0][at] = CMP_##name##_f32;                                            \
-  table->compare[VT_VEC_F64][0][at] = CMP_##name##_f64;
-#define ORDER(name, at, formula)                                                                   \
-  table->compare[VT_VEC_F32][1][at] = ORDER_##name##_f32;                                          \
-  table->compare[VT_VEC_F64][1][at] = ORDER_##name##_f64;
+#define CMP(name, at, formula)
+#define ORDER(name, at, formula)
+  switch (VT_VEC_KEY(klass, code)) {
 #include "eval/vec_float.def"
-  F1(SINE, )
-  F1(COSINE, )
-  F1(TAN, )
-  F1(COMPLEX, )
-  table->select[0] = select_1;
-  table->select[1] = select_2;
-  table->select[2] = select_4;
-  table->select[3] = select_8;
-  table->select[4] = select_16;
-  table->widen_bf16 = widen_bf16;
-  table->narrow_bf16 = narrow_bf16;
-  table->round_bf16 = round_bf16;
-  table->widen_f16 = widen_f16;
-  table->narrow_f16 = narrow_f16;
+    F1(SINE, )
+    F1(COSINE, )
+    F1(TAN, )
+    F1(COMPLEX, )
+  default:
+    return NULL;
+  }
+#undef F1
+#undef F1_BOOL
+#undef F2
+#undef F3
+#undef CMP
+#undef ORDER
 }
+
+vt_vec_fn VT_VEC_NAME(vt_vec_float_compare)(vt_vec_class klass, bool total, int64_t direction) {
+#define F1(o, formula)
+#define F1_BOOL(o, formula)
+#define F2(o, formula)
+#define F3(o, formula)
+#define ROW(total, at, loop)                                                                       \
+  VT_VEC_CASE(VT_VEC_F32 * 2 + total, at, loop##_f32)                                              \
+  VT_VEC_CASE(VT_VEC_F64 * 2 + total, at, loop##_f64)
+#define CMP(name, at, formula)   ROW(0, at, CMP_##name)
+#define ORDER(name, at, formula) ROW(1, at, ORDER_##name)
+  switch (VT_VEC_KEY(klass * 2 + total, direction)) {
+#include "eval/vec_float.def"
+  default:
+    return NULL;
+  }
+}
+
+const vt_vec_table VT_VEC_NAME(vt_vec_loops) = {
+    .select = {select_1, select_2, select_4, select_8, select_16},
+    .widen_bf16 = widen_bf16,
+    .narrow_bf16 = narrow_bf16,
+    .round_bf16 = round_bf16,
+    .widen_f16 = widen_f16,
+    .narrow_f16 = narrow_f16,
+};

@@ -227,45 +227,69 @@ LOOP(XOR_pred, uint8_t, uint8_t, uint8_t, LOADS2, a ^ b)
 LOOP(CLAMP_pred, uint8_t, uint8_t, uint8_t, LOADS3, (a | b) & c)
 COMPARES(uint8_t, uint8_t, pred)
 
-static void fill_pred(vt_vec_table *table) {
-  vt_vec_fn *op = table->op[VT_VEC_PRED];
-  op[VT_OP_NOT] = NOT_pred;
-  op[VT_OP_OR] = op[VT_OP_ADD] = op[VT_OP_MAXIMUM] = OR_pred;
-  op[VT_OP_AND] = op[VT_OP_MULTIPLY] = op[VT_OP_MINIMUM] = AND_pred;
-  op[VT_OP_XOR] = XOR_pred;
-  op[VT_OP_CLAMP] = CLAMP_pred;
+static vt_vec_fn pred_op(vt_opcode code) {
+  switch ((int)code) {
+  case VT_OP_NOT:
+    return NOT_pred;
+  case VT_OP_OR:
+  case VT_OP_ADD:
+  case VT_OP_MAXIMUM:
+    return OR_pred;
+  case VT_OP_AND:
+  case VT_OP_MULTIPLY:
+  case VT_OP_MINIMUM:
+    return AND_pred;
+  case VT_OP_XOR:
+    return XOR_pred;
+  case VT_OP_CLAMP:
+    return CLAMP_pred;
+  default:
+    return NULL;
+  }
 }
 
-#define FILL_COMPARES(klass, suffix)                                                               \
-  do {                                                                                             \
-    vt_vec_fn *to = table->compare[klass][0];                                                      \
-    to[VT_CMP_EQ] = CMP_EQ_##suffix;                                                               \
-    to[VT_CMP_NE] = CMP_NE_##suffix;                                                               \
-    to[VT_CMP_GE] = CMP_GE_##suffix;                                                               \
-    to[VT_CMP_GT] = CMP_GT_##suffix;                                                               \
-    to[VT_CMP_LE] = CMP_LE_##suffix;                                                               \
-    to[VT_CMP_LT] = CMP_LT_##suffix;                                                               \
-    for (int i = 0; i < 6; i++) table->compare[klass][1][i] = to[i];                               \
-  } while (0)
-
-void VT_VEC_NAME(vt_vec_fill_int)(vt_vec_table *table) {
+vt_vec_fn VT_VEC_NAME(vt_vec_int_op)(vt_vec_class klass, vt_opcode code) {
 #define ROW(o)                                                                                     \
-  table->op[VT_VEC_S8][VT_OP_##o] = o##_s8, table->op[VT_VEC_S16][VT_OP_##o] = o##_s16;            \
-  table->op[VT_VEC_S32][VT_OP_##o] = o##_s32, table->op[VT_VEC_S64][VT_OP_##o] = o##_s64;          \
-  table->op[VT_VEC_U8][VT_OP_##o] = o##_u8, table->op[VT_VEC_U16][VT_OP_##o] = o##_u16;            \
-  table->op[VT_VEC_U32][VT_OP_##o] = o##_u32, table->op[VT_VEC_U64][VT_OP_##o] = o##_u64;
+  VT_VEC_CASE(VT_VEC_S8, VT_OP_##o, o##_s8)                                                        \
+  VT_VEC_CASE(VT_VEC_S16, VT_OP_##o, o##_s16)                                                      \
+  VT_VEC_CASE(VT_VEC_S32, VT_OP_##o, o##_s32)                                                      \
+  VT_VEC_CASE(VT_VEC_S64, VT_OP_##o, o##_s64)                                                      \
+  VT_VEC_CASE(VT_VEC_U8, VT_OP_##o, o##_u8)                                                        \
+  VT_VEC_CASE(VT_VEC_U16, VT_OP_##o, o##_u16)                                                      \
+  VT_VEC_CASE(VT_VEC_U32, VT_OP_##o, o##_u32)                                                      \
+  VT_VEC_CASE(VT_VEC_U64, VT_OP_##o, o##_u64)
 #define I1(o, formula) ROW(o)
 #define I2(o, formula) ROW(o)
 #define I3(o, formula) ROW(o)
+  if (klass == VT_VEC_PRED) return pred_op(code);
+  switch (VT_VEC_KEY(klass, code)) {
 #include "eval/vec_int.def"
-  fill_pred(table);
-  FILL_COMPARES(VT_VEC_PRED, pred);
-  FILL_COMPARES(VT_VEC_S8, s8);
-  FILL_COMPARES(VT_VEC_S16, s16);
-  FILL_COMPARES(VT_VEC_S32, s32);
-  FILL_COMPARES(VT_VEC_S64, s64);
-  FILL_COMPARES(VT_VEC_U8, u8);
-  FILL_COMPARES(VT_VEC_U16, u16);
-  FILL_COMPARES(VT_VEC_U32, u32);
-  FILL_COMPARES(VT_VEC_U64, u64);
+  default:
+    return NULL;
+  }
+}
+
+// Integers are in total order.
+vt_vec_fn VT_VEC_NAME(vt_vec_int_compare)(vt_vec_class klass, bool total, int64_t direction) {
+#define COMPARE_ROW(klass, suffix)                                                                 \
+  VT_VEC_CASE(klass, VT_CMP_EQ, CMP_EQ_##suffix)                                                   \
+  VT_VEC_CASE(klass, VT_CMP_NE, CMP_NE_##suffix)                                                   \
+  VT_VEC_CASE(klass, VT_CMP_GE, CMP_GE_##suffix)                                                   \
+  VT_VEC_CASE(klass, VT_CMP_GT, CMP_GT_##suffix)                                                   \
+  VT_VEC_CASE(klass, VT_CMP_LE, CMP_LE_##suffix)                                                   \
+  VT_VEC_CASE(klass, VT_CMP_LT, CMP_LT_##suffix)
+  (void)total;
+  switch (VT_VEC_KEY(klass, direction)) {
+    COMPARE_ROW(VT_VEC_PRED, pred)
+    COMPARE_ROW(VT_VEC_S8, s8)
+    COMPARE_ROW(VT_VEC_S16, s16)
+    COMPARE_ROW(VT_VEC_S32, s32)
+    COMPARE_ROW(VT_VEC_S64, s64)
+    COMPARE_ROW(VT_VEC_U8, u8)
+    COMPARE_ROW(VT_VEC_U16, u16)
+    COMPARE_ROW(VT_VEC_U32, u32)
+    COMPARE_ROW(VT_VEC_U64, u64)
+  default:
+    return NULL;
+  }
 }

@@ -80,9 +80,19 @@ MATMUL(double, f64)
 MATMUL(uint32_t, u32)
 MATMUL(uint64_t, u64)
 
-void VT_VEC_NAME(vt_vec_fill_matmul)(vt_vec_table *table) {
-  table->matmul[VT_VEC_F32] = matmul_f32;
-  table->matmul[VT_VEC_F64] = matmul_f64;
-  table->matmul[VT_VEC_S32] = table->matmul[VT_VEC_U32] = matmul_u32;
-  table->matmul[VT_VEC_S64] = table->matmul[VT_VEC_U64] = matmul_u64;
+vt_vec_matmul_fn VT_VEC_NAME(vt_vec_matmul)(vt_vec_class klass) {
+  switch (klass) {
+  case VT_VEC_F32:
+    return matmul_f32;
+  case VT_VEC_F64:
+    return matmul_f64;
+  case VT_VEC_S32:
+  case VT_VEC_U32:
+    return matmul_u32;
+  case VT_VEC_S64:
+  case VT_VEC_U64:
+    return matmul_u64;
+  default:
+    return NULL;
+  }
 }

@@ -397,7 +397,7 @@ static value emit_power(vt_emitter *e, value x, value y) {
 // ---- Lane by lane, by the evaluator's loops.
 
 static vt_vec_fn lanes_of(vt_opcode code, vt_dtype dtype) {
-  return vt_vec()->op[vt_vec_class_of(dtype)][code];
+  return vt_vec_op(vt_vec_class_of(dtype), code);
 }
 
 enum { LANES_NAME = sizeof((vt_runtime_symbol *)0)->name };

@@ -213,7 +213,7 @@ static void check_edges(vt_opcode code, uint32_t count, float *const *in, float 
   run_op(code, count, in, out);
   for (uint32_t i = 0; i < COUNT; i++)
     for (uint32_t k = 0; k < count; k++) in[k][i] = flushed(in[k][i]);
-  vt_vec()->op[VT_VEC_F32][code](EDGES * EDGES, in[0], in[count - 1], NULL, want, 0);
+  vt_vec_op(VT_VEC_F32, code)(EDGES * EDGES, in[0], in[count - 1], NULL, want, 0);
   for (uint32_t i = 0; i < EDGES * EDGES; i++) {
     float w = flushed(want[i]), g = flushed(out[i]);
     if (!agrees(w, g))
