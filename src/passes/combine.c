@@ -10,6 +10,7 @@
 // Cost: O(ops) for each kind.
 #include "passes/collectives.h"
 
+#include "base/array.h"
 #include "passes/rewrite.h"
 
 // What a walk knows of an op: its note.
@@ -18,7 +19,7 @@ typedef struct mark {
   uint32_t set;  // the last one that it belongs to or depends on, from 1
   vt_op *before; // of an op with effects: the one before, which it must stay behind
   uint32_t at;   // its place in the function
-  bool seen;
+  uint32_t seen; // the last order that it is in
 } mark;
 
 typedef struct combiner {
@@ -30,14 +31,15 @@ typedef struct combiner {
 
 // Ops with what they depend on before them.
 typedef struct order {
-  vt_op **ops;
-  uint32_t count;
+  vt_op **ops, **stack;
+  uint32_t *next; // of those in the stack: the operand to look at
+  uint32_t count, number;
 } order;
 
 // A walk over a function for the candidates of one kind.
 typedef struct walk {
   const combiner *with;
-  uint32_t kind;
+  uint32_t kind;   // of its candidates
   uint32_t open;   // the set that is being filled
   vt_op **members; // of it
   uint32_t count;
@@ -56,83 +58,88 @@ static bool is_candidate(const combiner *with, const vt_op *op) {
 
 // ---- order --------------------------------------------------------------------------------------
 
-static void mark_ops(vt_func *func, vt_arena *scratch) {
+static void mark_ops(vt_func *func, uint32_t count, vt_arena *scratch) {
   vt_op *effect = NULL;
-  uint32_t count = 0;
-  for (const vt_op *op = func->first; op; op = op->next) count++;
-  mark *next = VT_NEW_ARRAY(scratch, mark, count + 1);
-  for (vt_op *op = func->first; op; op = op->next) {
-    mark *m = op->note = next++;
+  uint32_t at = 0;
+  mark *marks = VT_NEW_ARRAY(scratch, mark, count + 1);
+  for (vt_op *op = func->first; op; op = op->next, at++) {
+    op->note = &marks[at];
+    marks[at].at = at;
     if (!vt_op_has_effect(op)) continue;
-    m->before = effect;
+    marks[at].before = effect;
     effect = op;
   }
 }
 
 // Appends the op and what it depends on, operands in their order, but for what was seen.
-static void visit(order *o, vt_op *root, vt_op **stack, uint32_t *next) {
+static void visit(order *o, vt_op *root) {
   uint32_t depth = 0;
-  if (mark_of(root)->seen) return;
-  mark_of(root)->seen = true;
-  stack[0] = root;
-  next[0] = 0;
+  if (mark_of(root)->seen == o->number) return;
+  mark_of(root)->seen = o->number;
+  o->stack[0] = root;
+  o->next[0] = 0;
   for (;;) {
-    vt_op *op = stack[depth];
-    uint32_t i = next[depth]++;
+    vt_op *op = o->stack[depth];
+    uint32_t i = o->next[depth]++;
     if (i > op->operand_count) {
       o->ops[o->count++] = op;
       if (!depth--) return;
       continue;
     }
     vt_op *needs = i < op->operand_count ? op->operands[i]->op : mark_of(op)->before;
-    if (!needs || mark_of(needs)->seen) continue;
-    mark_of(needs)->seen = true;
-    stack[++depth] = needs;
-    next[depth] = 0;
+    if (!needs || mark_of(needs)->seen == o->number) continue;
+    mark_of(needs)->seen = o->number;
+    o->stack[++depth] = needs;
+    o->next[depth] = 0;
   }
 }
 
-// From the results down; or, `as_listed`, from the first op on.
-static order order_of(vt_func *func, bool as_listed, vt_arena *scratch) {
-  uint32_t count = 0;
+static void order_from_results(const vt_func *func, order *o) {
+  o->count = 0;
+  o->number++;
+  for (uint32_t i = 0; i < func->return_count; i++)
+    if (func->returns[i]->op) visit(o, func->returns[i]->op);
+  for (vt_op *op = func->first; op; op = op->next) visit(o, op);
+}
+
+// Uses of what was combined follow. Whether one of them now stands before what it depends on.
+static bool move_uses(vt_func *func) {
+  bool before = false;
   for (vt_op *op = func->first; op; op = op->next) {
-    mark_of(op)->seen = false;
-    mark_of(op)->at = count++;
+    vt_rewrite_operands(op);
+    for (uint32_t i = 0, at = mark_of(op)->at; i < op->operand_count; i++)
+      before = before || (op->operands[i]->op && mark_of(op->operands[i]->op)->at > at);
   }
-  order o = {.ops = vt_arena_push_raw(scratch, sizeof(vt_op *) * (count + 1))};
-  vt_op **stack = vt_arena_push_raw(scratch, sizeof(vt_op *) * (count + 1));
-  uint32_t *next = vt_arena_push_raw(scratch, sizeof(uint32_t) * (count + 1));
-  for (uint32_t i = 0; i < func->return_count && !as_listed; i++)
-    if (func->returns[i]->op) visit(&o, func->returns[i]->op, stack, next);
-  for (vt_op *op = func->first; op; op = op->next) visit(&o, op, stack, next);
-  return o;
+  vt_rewrite_returns(func);
+  return before;
 }
 
-static void put_in_order(vt_func *func, vt_arena *scratch) {
-  order o = order_of(func, true, scratch);
-  vt_func_reorder(func, o.count, o.ops);
+static void put_in_order(vt_func *func, order *o) {
+  o->count = 0;
+  o->number++;
+  for (vt_op *op = func->first; op; op = op->next) visit(o, op);
+  for (uint32_t i = 0; i < o->count; i++) mark_of(o->ops[i])->at = i;
+  vt_func_reorder(func, o->count, o->ops);
 }
 
 // ---- kinds --------------------------------------------------------------------------------------
 
-// Numbers the kinds; out_sizes[k] is how many candidates kind k has. Returns the number of
-// candidates.
-static uint32_t find_kinds(vt_func *func, const combiner *with, uint32_t *out_kinds,
-                           uint32_t **out_sizes) {
-  uint32_t candidates = 0, kinds = 0;
-  for (vt_op *op = func->first; op; op = op->next) candidates += is_candidate(with, op);
-  const vt_op **first = VT_NEW_ARRAY(with->scratch, const vt_op *, candidates + 1);
-  *out_sizes = VT_NEW_ARRAY(with->scratch, uint32_t, candidates + 1);
-  for (vt_op *op = func->first; op; op = op->next) {
-    if (!is_candidate(with, op)) continue;
+typedef VT_ARRAY(vt_op *) ops;
+
+// Numbers the kinds of candidates; returns how many each has.
+static uint32_t *find_kinds(const ops *candidates, const combiner *with, uint32_t *out_kinds) {
+  const vt_op **first = VT_NEW_ARRAY(with->scratch, const vt_op *, candidates->size + 1);
+  uint32_t *sizes = VT_NEW_ARRAY(with->scratch, uint32_t, candidates->size + 1), kinds = 0;
+  for (size_t i = 0; i < candidates->size; i++) {
+    vt_op *op = candidates->data[i];
     uint32_t k = 1;
     while (k <= kinds && !vt_op_alike(first[k], op)) k++;
     if (k > kinds) first[++kinds] = op;
     mark_of(op)->kind = k;
-    (*out_sizes)[k]++;
+    sizes[k]++;
   }
   *out_kinds = kinds;
-  return candidates;
+  return sizes;
 }
 
 // ---- sets ---------------------------------------------------------------------------------------
@@ -153,6 +160,7 @@ static void join(walk *w) {
   all->attr_count = like->attr_count;
   all->note = VT_NEW(w->with->scratch, mark);
   mark_of(all)->set = w->open;
+  mark_of(all)->at = mark_of(last)->at;
   vt_op_insert(last, all);
   for (uint32_t i = 0; i < w->count; i++) {
     vt_rewrite_value(&w->members[i]->results[0], &all->results[i]);
@@ -187,33 +195,34 @@ static void add(walk *w, vt_op *op, uint32_t set) {
   w->bytes += bytes;
 }
 
-static void combine_kind(vt_func *func, walk *w) {
-  order o = order_of(func, false, w->with->scratch);
-  for (uint32_t i = 0; i < o.count; i++) {
-    uint32_t set = depends_on(o.ops[i]);
-    bool member = mark_of(o.ops[i])->kind == w->kind;
-    if (member) add(w, o.ops[i], set);
-    mark_of(o.ops[i])->set = member ? w->open : set;
+static void combine_kind(vt_func *func, walk *w, order *o) {
+  order_from_results(func, o);
+  for (uint32_t i = 0; i < o->count; i++) {
+    uint32_t set = depends_on(o->ops[i]);
+    bool member = mark_of(o->ops[i])->kind == w->kind;
+    if (member) add(w, o->ops[i], set);
+    mark_of(o->ops[i])->set = member ? w->open : set;
   }
   close_set(w);
-  if (!w->joined) return;
-  for (vt_op *op = func->first; op; op = op->next) vt_rewrite_operands(op);
-  vt_rewrite_returns(func);
-  put_in_order(func, w->with->scratch);
+  if (w->joined && move_uses(func)) put_in_order(func, o);
 }
 
 static vt_status combine(vt_func *func, void *user) {
   const combiner *with = user;
-  uint32_t first = 0;
-  for (const vt_op *op = func->first; op && first < 2; op = op->next)
-    first += is_candidate(with, op);
-  if (first < 2) return VT_OK;
-  mark_ops(func, with->scratch);
-  uint32_t kinds, *sizes, candidates = find_kinds(func, with, &kinds, &sizes);
-  vt_op **members = VT_NEW_ARRAY(with->scratch, vt_op *, candidates + 1);
+  ops candidates = {0};
+  uint32_t count = 0, kinds;
+  for (vt_op *op = func->first; op; op = op->next, count++)
+    if (is_candidate(with, op)) vt_array_push_in(with->scratch, &candidates, op);
+  if (candidates.size < 2) return VT_OK;
+  mark_ops(func, count, with->scratch);
+  const uint32_t *sizes = find_kinds(&candidates, with, &kinds);
+  vt_op **members = VT_NEW_ARRAY(with->scratch, vt_op *, candidates.size + 1);
+  order o = {.ops = vt_arena_push_raw(with->scratch, sizeof(vt_op *) * (count + 1)),
+             .stack = vt_arena_push_raw(with->scratch, sizeof(vt_op *) * (count + 1)),
+             .next = vt_arena_push_raw(with->scratch, sizeof(uint32_t) * (count + 1))};
   for (uint32_t k = 1; k <= kinds; k++) {
     walk w = {.with = with, .kind = k, .open = 1, .members = members};
-    if (sizes[k] > 1) combine_kind(func, &w);
+    if (sizes[k] > 1) combine_kind(func, &w, &o);
     *with->changed |= w.joined;
   }
   for (vt_op *op = func->first; op; op = op->next) op->note = NULL;

@@ -17,6 +17,7 @@ typedef struct found {
   vt_op *sum;     // the all-reduce
   vt_op *reshape; // NULL: none
   int32_t dim;    // of the sum
+  int32_t offset; // of the slice: the operand that says where it begins
   int64_t size;   // of each device's part along it
 } found;
 
@@ -130,26 +131,32 @@ static int32_t dim_before(vt_type from, vt_type to, int32_t dim) {
   return -1;
 }
 
-static bool matches(const vt_op *slice, const uint32_t *uses, known_orders *known, found *out) {
+// Whether the slice is of what such a sum gives, as far as the op itself says it.
+static bool slices_sum(const vt_op *slice, found *out) {
   if (slice->code != VT_OP_DYNAMIC_SLICE) return false;
   const vt_value *source = slice->operands[0];
   int32_t dim = cut_dim(slice);
   if (dim < 0 || !source->op) return false;
-  *out = (found){.dim = dim, .size = slice->results[0].type.dims[dim]};
-  if (source->op->code == VT_OP_RESHAPE && uses[source->id] == 1) {
+  *out = (found){.dim = dim, .size = slice->results[0].type.dims[dim], .offset = dim + 1};
+  if (source->op->code == VT_OP_RESHAPE) {
     out->reshape = source->op;
     source = source->op->operands[0];
     out->dim = dim_before(source->type, out->reshape->results[0].type, dim);
   }
   vt_op *sum = out->sum = source->op;
-  if (!sum || sum->code != VT_OP_ALL_REDUCE || sum->operand_count != 1 || out->dim < 0 ||
-      uses[source->id] != 1 || vt_attr_i64_or(sum, VT_ATTR_CHANNEL_ID, 0) <= 0 ||
+  return sum && sum->code == VT_OP_ALL_REDUCE && sum->operand_count == 1 && out->dim >= 0;
+}
+
+static bool matches(const vt_op *slice, const found *f, const uint32_t *uses, known_orders *known) {
+  const vt_op *sum = f->sum;
+  if ((f->reshape && uses[f->reshape->results[0].id] != 1) || uses[sum->results[0].id] != 1 ||
+      vt_attr_i64_or(sum, VT_ATTR_CHANNEL_ID, 0) <= 0 ||
       !vt_attr_i64_or(sum, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0) || sum->func->module->num_replicas > 1)
     return false;
   const vt_literal *groups = vt_attr_literal(sum, VT_ATTR_REPLICA_GROUPS);
-  return groups && groups->type.rank == 2 && groups->type.dims[1] > 1 && out->size > 0 &&
-         source->type.dims[out->dim] == out->size * groups->type.dims[1] &&
-         in_order_of_groups(known, groups, slice->operands[1 + dim], out->size);
+  return groups && groups->type.rank == 2 && groups->type.dims[1] > 1 && f->size > 0 &&
+         sum->results[0].type.dims[f->dim] == f->size * groups->type.dims[1] &&
+         in_order_of_groups(known, groups, slice->operands[f->offset], f->size);
 }
 
 static void rewrite(vt_op *slice, const found *f) {
@@ -181,17 +188,16 @@ typedef struct creation {
 
 static vt_status create(vt_func *func, void *user) {
   const creation *ctx = user;
-  const vt_op *sum = func->first;
-  while (sum && sum->code != VT_OP_ALL_REDUCE) sum = sum->next;
-  if (!sum) return VT_OK;
-  const uint32_t *uses = vt_func_use_counts(func, ctx->scratch);
+  const uint32_t *uses = NULL;
   known_orders known = {0};
   bool changed = false;
   vt_op *next;
   for (vt_op *op = func->first; op; op = next) {
     found f;
     next = op->next;
-    if (!matches(op, uses, &known, &f)) continue;
+    if (!slices_sum(op, &f)) continue;
+    if (!uses) uses = vt_func_use_counts(func, ctx->scratch);
+    if (!matches(op, &f, uses, &known)) continue;
     rewrite(op, &f);
     changed = true;
   }
