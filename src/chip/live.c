@@ -220,24 +220,26 @@ static void begin_in_host(frame *f, const vt_op *loop, uint32_t i) {
   f->items[first->id].bytes = 0;
 }
 
+// A value of which nothing is known yet but where it lies.
+static item *new_item(frame *f, const vt_value *value, bool host) {
+  item *new = item_of(f, value);
+  *new = (item){.early = NEVER, .last = NEVER, .result = NEVER, .buffer = NEVER};
+  if (!host) new->bytes = vt_known_bytes(f->sizes, f->chip, value->type);
+  f->host[value->id] = host;
+  return new;
+}
+
 static void describe(frame *f, const bool *param_host) {
   const vt_func *func = f->func;
   int32_t at = 0;
-  for (uint32_t p = 0; p < func->param_count; p++) {
-    int32_t id = func->params[p]->id;
-    f->host[id] = param_host[p];
-    f->items[id].early = NEVER;
-    if (!param_host[p])
-      f->items[id].bytes = vt_known_bytes(f->sizes, f->chip, func->params[p]->type);
-  }
+  for (uint32_t p = 0; p < func->param_count; p++) new_item(f, func->params[p], param_host[p]);
   for (const vt_op *op = func->first; op; op = op->next, at++) {
     bool *inner = NULL;
     f->inside[at] = walk_inside(f, op, &inner);
-    if (op->result_count) item_of(f, &op->results[0])->nature = nature_of(f, op);
     for (uint32_t i = 0; i < op->result_count; i++) {
-      int32_t id = op->results[i].id;
-      f->host[id] = f->any_host && vt_lies_in_host(op, i, f->host, inner);
-      if (!f->host[id]) f->items[id].bytes = vt_known_bytes(f->sizes, f->chip, op->results[i].type);
+      bool host = f->any_host && vt_lies_in_host(op, i, f->host, inner);
+      item *result = new_item(f, &op->results[i], host);
+      if (!i) result->nature = nature_of(f, op);
     }
     for (uint32_t i = 0; op->code == VT_OP_WHILE && i < op->result_count; i++)
       begin_in_host(f, op, i);
@@ -463,14 +465,13 @@ static frame *walk_func(const frame *around, vt_func *func, const vt_op *runs,
   for (uint32_t p = 0; p < func->param_count; p++) f->any_host = f->any_host || param_host[p];
   vt_func_number(func);
   f->op_count = func->op_count;
-  f->items = VT_NEW_ARRAY(arena, item, func->value_count + 1);
-  f->host = VT_NEW_ARRAY(arena, bool, func->value_count + 1);
-  f->inside = VT_NEW_ARRAY(arena, frame *, f->op_count + 1);
-  f->buffers = vt_arena_push_raw(arena, sizeof(buffer) * ((size_t)func->value_count + 1));
-  f->ending = VT_NEW_ARRAY(arena, int32_t, f->op_count + 1);
-  f->during = VT_NEW_ARRAY(arena, int64_t, f->op_count + 1);
-  for (int32_t i = 0; i < func->value_count; i++)
-    f->items[i].last = f->items[i].result = f->items[i].buffer = NEVER;
+  size_t values = (size_t)func->value_count + 1, ops = (size_t)f->op_count + 1;
+  f->items = vt_arena_push_raw(arena, sizeof *f->items * values); // each is written with its value
+  f->host = vt_arena_push_raw(arena, sizeof *f->host * values);
+  f->inside = vt_arena_push_raw(arena, sizeof *f->inside * ops);
+  f->buffers = vt_arena_push_raw(arena, sizeof *f->buffers * values);
+  f->ending = vt_arena_push_raw(arena, sizeof *f->ending * ops);
+  f->during = vt_arena_push_raw(arena, sizeof *f->during * ops);
   for (int32_t i = 0; i <= f->op_count; i++) f->ending[i] = NEVER;
   describe(f, param_host);
   decide(f);

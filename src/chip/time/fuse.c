@@ -79,7 +79,7 @@ typedef struct known {
 typedef struct fusing {
   const vt_device_model *model;
   const vt_scope *scope;
-  vt_arena *arena, *scratch; // scratch: of all functions, until the last is done
+  vt_arena *arena;
   vt_func *func;
   known *known;
   const vt_op **ops;
@@ -206,7 +206,7 @@ static int32_t new_group(fusing *f, const vt_op *op) {
   const vt_value *extent = is_reduction(op) && op->operand_count ? op->operands[0] : NULL;
   if (!extent && op->result_count) extent = &op->results[0];
   g.elements = extent ? elements(f, extent) : 0;
-  vt_array_push_in(f->scratch, &f->groups, g);
+  vt_array_push_in(f->arena, &f->groups, g);
   return (int32_t)f->groups.size - 1;
 }
 
@@ -235,26 +235,43 @@ static void find_readers(const fusing *f, const vt_op *op, readers *r) {
   }
 }
 
-// Whether what `from` writes reaches `to`; also when the search was given up. What is written after
-// the last operator of `to` is not followed, unless with care: that is wrong for a kernel which
-// writes something earlier as well, and then there may be a cycle.
-static bool reaches(fusing *f, int32_t from, int32_t to) {
+// Whether what `from` writes reaches `to`, but for what a search with this mark has been through;
+// also when the search was given up. What is written after the last operator of `to` is not
+// followed, unless with care: that is wrong for a kernel which writes something earlier as well,
+// and then there may be a cycle.
+static bool search(fusing *f, int32_t from, int32_t to, int32_t mark) {
   group *groups = f->groups.data;
-  int32_t stack[MOST_SEARCH], size = 0, seen = 0, mark = ++f->marks;
+  int32_t stack[MOST_SEARCH], size = 0, seen = 0;
   int32_t end = f->careful ? INT32_MAX : groups[to].order;
+  if (groups[from].mark == mark) return false;
+  groups[from].mark = mark;
   stack[size++] = from;
   while (size) {
-    const group *g = &groups[find(f, stack[--size])];
+    const group *g = &groups[stack[--size]];
     for (size_t i = 0, count = g->later.size; i < count; i++) {
       int32_t next = g->later.data[i];
       while (groups[next].joined != NONE) next = groups[next].joined;
       if (next == to) return true;
       group *reached = &groups[next];
-      if (reached->mark == mark || reached->first > end || next == from) continue;
+      if (reached->mark == mark || reached->first > end) continue;
       reached->mark = mark;
       if (size == MOST_SEARCH || ++seen > MOST_SEARCH * 4) return true;
       stack[size++] = next;
     }
+  }
+  return false;
+}
+
+static bool reaches(fusing *f, int32_t from, int32_t to) {
+  return search(f, from, to, ++f->marks);
+}
+
+// Whether any of them does but `to` itself and `but`.
+static bool any_reaches(fusing *f, size_t count, const int32_t *from, int32_t but, int32_t to) {
+  int32_t mark = ++f->marks;
+  for (size_t i = 0; i < count; i++) {
+    int32_t g = find(f, from[i]);
+    if (g != to && g != but && search(f, g, to, mark)) return true;
   }
   return false;
 }
@@ -277,11 +294,11 @@ static void join(fusing *f, const vt_op *op, int32_t g) {
   vt_assert(p->count < MOST_GROUPS);
   if (feeds_hero(f, g, op)) p->feeding |= 1u << p->count;
   if (p->count == FEW_GROUPS) {
-    p->groups = VT_NEW_ARRAY(f->scratch, int32_t, MOST_GROUPS);
+    p->groups = VT_NEW_ARRAY(f->arena, int32_t, MOST_GROUPS);
     memcpy(p->groups, p->few, sizeof p->few);
   }
   p->groups[p->count++] = g;
-  vt_array_push_in(f->scratch, &f->groups.data[g].members, op);
+  vt_array_push_in(f->arena, &f->groups.data[g].members, op);
   if (p->stored && p->order < f->groups.data[g].first) f->groups.data[g].first = p->order;
 }
 
@@ -456,15 +473,14 @@ static int32_t writer_among(fusing *f, const vt_op *op, const readers *r) {
     bool fits = is_soft(op) ? (g->kind == VT_KERNEL_LOOP || g->kind == VT_KERNEL_REDUCE) &&
                                   g->elements == elements(f, &op->results[0]) && !spreads(f, op)
                             : can_begin(f, g, op);
-    for (int32_t k = 0; k < r->count && fits; k++) fits = k == i || !reaches(f, r->groups[k], at);
-    if (fits) return at;
+    if (fits && !any_reaches(f, (size_t)r->count, r->groups, at, at)) return at;
   }
   return NONE;
 }
 
 static void link_readers(fusing *f, int32_t at, const readers *r) {
   for (int32_t i = 0; i < r->count; i++)
-    if (r->groups[i] != at) vt_array_push_in(f->scratch, &f->groups.data[at].later, r->groups[i]);
+    if (r->groups[i] != at) vt_array_push_in(f->arena, &f->groups.data[at].later, r->groups[i]);
 }
 
 // All readers, where there are more than fit in a list.
@@ -474,7 +490,7 @@ static void link_all(fusing *f, const vt_op *op, int32_t at) {
       const place *p = place_of(u->op);
       for (int32_t k = 0; k < p->count; k++)
         if (find(f, p->groups[k]) != at)
-          vt_array_push_in(f->scratch, &f->groups.data[at].later, find(f, p->groups[k]));
+          vt_array_push_in(f->arena, &f->groups.data[at].later, find(f, p->groups[k]));
     }
 }
 
@@ -585,9 +601,9 @@ static void merge(fusing *f, int32_t from, int32_t to) {
   group *a = &f->groups.data[to], *b = &f->groups.data[from];
   for (size_t i = 0; i < b->members.size; i++)
     if (!belongs(f, b->members.data[i], to))
-      vt_array_push_in(f->scratch, &a->members, b->members.data[i]);
+      vt_array_push_in(f->arena, &a->members, b->members.data[i]);
   for (size_t i = 0; i < b->later.size; i++)
-    vt_array_push_in(f->scratch, &a->later, b->later.data[i]);
+    vt_array_push_in(f->arena, &a->later, b->later.data[i]);
   if (b->order > a->order) a->order = b->order, a->root = b->root;
   if (b->first < a->first) a->first = b->first;
   if (a->kind == VT_KERNEL_LOOP) a->kind = b->kind, a->hero = b->hero;
@@ -631,11 +647,8 @@ static void give_sums(fusing *f, int32_t at) {
     if (to == at || sums->kind != VT_KERNEL_REDUCE || !is_reduction(sums->hero) ||
         sums->elements != made || elements(f, &sums->hero->results[0]) * SUBLANES > made)
       continue;
-    bool free = true; // no other kernel between the two
-    for (size_t k = 0; k < f->groups.data[at].later.size && free; k++) {
-      int32_t other = find(f, f->groups.data[at].later.data[k]);
-      free = other == to || other == at || !reaches(f, other, to);
-    }
+    const group *g = &f->groups.data[at];
+    bool free = !any_reaches(f, g->later.size, g->later.data, at, to); // no kernel in between
     if (free) merge(f, to, at);
   }
 }
@@ -674,7 +687,7 @@ static void add_stream(fusing *f, vt_streams *list, const vt_value *value, doubl
       return;
     }
   vt_stream stream = {value, bytes, whole};
-  vt_array_push_in(f->scratch, list, stream);
+  vt_array_push_in(f->arena, list, stream);
 }
 
 // Bytes that move for rows that indices name. Types narrower than a word share it with the rows
@@ -781,23 +794,25 @@ static void run_inside(fusing *f, vt_kernel *kernel) {
   }
 }
 
-// A copy with no more room than it takes.
-#define KEEP(in, to, from)                                                                         \
-  do {                                                                                             \
-    vt_array_reserve_in(in, to, (from)->size);                                                     \
-    (to)->size = (from)->size;                                                                     \
-    if ((from)->size) memcpy((to)->data, (from)->data, sizeof *(from)->data *(from)->size);        \
-  } while (0)
+// A copy of what one kernel reads or writes.
+static vt_streams kept(const fusing *f, const vt_streams *from) {
+  vt_streams list = {vt_arena_push_raw(f->arena, sizeof *from->data * from->size), from->size,
+                     from->size};
+  if (from->size) memcpy(list.data, from->data, sizeof *from->data * from->size);
+  return list;
+}
 
 static void finish(fusing *f, int32_t at, vt_kernel *kernel) {
   const group *g = &f->groups.data[at];
-  *kernel =
-      (vt_kernel){.kind = g->kind, .root = g->root, .hero = g->hero, .kept = kept_of(f, g->hero)};
+  *kernel = (vt_kernel){.kind = g->kind,
+                        .root = g->root,
+                        .hero = g->hero,
+                        .members = {g->members.data, g->members.size},
+                        .kept = kept_of(f, g->hero)};
   f->reads.size = f->writes.size = 0;
   for (size_t i = 0; i < g->members.size; i++) add_streams(f, kernel, g->members.data[i], at);
-  KEEP(f->arena, &kernel->members, &g->members);
-  KEEP(f->arena, &kernel->reads, &f->reads);
-  KEEP(f->arena, &kernel->writes, &f->writes);
+  kernel->reads = kept(f, &f->reads);
+  kernel->writes = kept(f, &f->writes);
   if (g->kind == VT_KERNEL_CONTROL) {
     run_inside(f, kernel);
   } else if (g->kind == VT_KERNEL_COLLECTIVE) {
@@ -831,7 +846,7 @@ static void raise_up(const fusing *f, int32_t *heap, int32_t at) {
 // In the order of their last operators, as far as they do not wait for each other.
 static bool list_kernels(fusing *f, vt_kernel_list *list) {
   int32_t total = (int32_t)f->groups.size, ready = 0;
-  int32_t *heap = VT_NEW_ARRAY(f->scratch, int32_t, total + 1);
+  int32_t *heap = VT_NEW_ARRAY(f->arena, int32_t, total + 1);
   for (int32_t i = 0; i < total; i++) {
     group *g = &f->groups.data[i];
     if (g->joined != NONE) continue;
@@ -865,10 +880,10 @@ static void learn(const fusing *f, const vt_value *value) {
   known *k = known_of(f, value);
   const vt_op *op = value->op;
   bool handed = op && (place_of(op)->traits & VT_TRAIT_HANDING || vt_kernel_keeps(value));
-  k->source = handed ? source(f, op, (uint32_t)value->index) : value;
-  k->elements = (double)vt_type_elements(value->type);
-  k->bytes = -1;
-  k->from_batch = steps_from_batch(f, value);
+  *k = (known){.source = handed ? source(f, op, (uint32_t)value->index) : value,
+               .elements = (double)vt_type_elements(value->type),
+               .bytes = -1};
+  k->from_batch = steps_from_batch(f, value); // looks at the elements
 }
 
 static void prepare(fusing *f) {
@@ -876,27 +891,25 @@ static void prepare(fusing *f) {
   use *next = NULL, *end = NULL;
   vt_func_number(func);
   f->op_count = func->op_count;
-  f->known = VT_NEW_ARRAY(f->scratch, known, func->value_count + 1);
-  f->ops = VT_NEW_ARRAY(f->scratch, const vt_op *, f->op_count + 1);
-  place *p = VT_NEW_ARRAY(f->scratch, place, f->op_count + 1);
+  size_t values = (size_t)func->value_count + 1, ops = (size_t)f->op_count + 1;
+  f->known = vt_arena_push_raw(f->arena, sizeof *f->known * values); // learned one by one
+  f->ops = vt_arena_push_raw(f->arena, sizeof *f->ops * ops);
+  place *p = vt_arena_push_raw(f->arena, sizeof *p * ops);
   int32_t at = 0;
   for (uint32_t i = 0; i < func->param_count; i++) learn(f, func->params[i]);
   for (vt_op *op = func->first; op; op = op->next, p++) {
-    p->groups = p->few;
-    p->order = at;
-    p->held = -1;
-    p->traits = vt_kernel_traits(op);
+    *p = (place){.groups = p->few, .order = at, .held = -1, .traits = vt_kernel_traits(op)};
     f->ops[at++] = op;
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
     if (p->traits & VT_TRAIT_HANDING) continue;
-    p->unread = vt_loop_unread(op, f->scratch);
+    p->unread = vt_loop_unread(op, f->arena);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       known *from = known_of(f, source(f, op, i));
       if (p->unread && p->unread[i]) continue;
       if (from->uses && from->uses->op == op) continue;
       if (next == end) {
-        next = vt_arena_push_raw(f->scratch, sizeof(use) * MOST_USES);
+        next = vt_arena_push_raw(f->arena, sizeof(use) * MOST_USES);
         end = next + MOST_USES;
       }
       *next = (use){op, from->uses};
@@ -929,11 +942,7 @@ static bool make(fusing *f, vt_kernel_list *list) {
 
 static vt_kernel_list *list_of(const fusing *around, const vt_scope *scope, vt_func *func) {
   vt_kernel_list *list = VT_NEW(around->arena, vt_kernel_list);
-  fusing first = {.model = around->model,
-                  .scope = scope,
-                  .arena = around->arena,
-                  .scratch = around->scratch,
-                  .func = func};
+  fusing first = {.model = around->model, .scope = scope, .arena = around->arena, .func = func};
   fusing again = first;
   again.careful = true;
   bool listed = make(&first, list) || make(&again, list);
@@ -944,9 +953,5 @@ static vt_kernel_list *list_of(const fusing *around, const vt_scope *scope, vt_f
 
 vt_kernel_list *vt_kernels_make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
                                 vt_arena *arena) {
-  vt_arena scratch = {.brief = true};
-  vt_kernel_list *list =
-      list_of(&(fusing){.model = model, .arena = arena, .scratch = &scratch}, scope, func);
-  vt_arena_free(&scratch);
-  return list;
+  return list_of(&(fusing){.model = model, .arena = arena}, scope, func);
 }

@@ -99,7 +99,8 @@ struct vt_kernel_list {
   struct vt_places *places; // where its arrays are, once that was worked out (timeline.c)
 };
 
-// The kernels of a function and of all that it runs, with their members, reads and writes. (fuse.c)
+// The kernels of a function and of all that it runs, with their members, reads and writes, in a
+// brief arena: so is what it takes to find them. (fuse.c)
 vt_kernel_list *vt_kernels_make(const vt_device_model *model, const vt_scope *scope, vt_func *func,
                                 vt_arena *arena);
 // The value that an operator without work of its own hands on.

@@ -72,7 +72,7 @@ static vt_product of_dot(const vt_op *op) {
 // Positions are the rows, the window's channels the depth. Groups narrower than the array share a
 // tile, whose other parts are zeros: groups of features lie along the depth and the columns, groups
 // of the batch (a gradient of grouped weights) along the rows and the columns.
-static vt_product of_convolution(const vt_chip *chip, const vt_op *op) {
+static vt_product of_convolution(const vt_chip *chip, const vt_op *op, double flops) {
   vt_type kernel = op->operands[1]->type, out = op->results[0].type;
   double of_features = (double)vt_attr_i64(op, VT_ATTR_FEATURE_GROUP_COUNT);
   double of_batch = (double)vt_attr_i64(op, VT_ATTR_BATCH_GROUP_COUNT);
@@ -81,7 +81,7 @@ static vt_product of_convolution(const vt_chip *chip, const vt_op *op) {
   double channels = (double)kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
   vt_product p = {.batch = 1, .columns = features};
   p.rows = (double)vt_type_elements(out) / fmax(features, 1);
-  p.depth = vt_flops_of_product(op) / fmax(2 * p.rows * p.columns, 1);
+  p.depth = flops / fmax(2 * p.rows * p.columns, 1);
   if (groups <= 1) return p;
   double widest = of_batch > 1 ? features / groups : fmax(channels, features / groups);
   double together = fmin(groups, fmax(1, floor(chip->mxu_edge / widest)));
@@ -92,9 +92,10 @@ static vt_product of_convolution(const vt_chip *chip, const vt_op *op) {
 }
 
 vt_product vt_product_of(const vt_chip *chip, const vt_op *op) {
-  vt_product p = op->code == VT_OP_CONVOLUTION ? of_convolution(chip, op) : of_dot(op);
+  double flops = vt_flops_of_product(op);
+  vt_product p = op->code == VT_OP_CONVOLUTION ? of_convolution(chip, op, flops) : of_dot(op);
   p.passes = precision_passes(op) / vt_flops_at_once(chip, op);
-  p.flops = vt_flops_of_product(op);
+  p.flops = flops;
   return p;
 }
 

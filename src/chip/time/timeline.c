@@ -598,7 +598,7 @@ static double run_list(timeline *t, vt_kernel_list *list, const vt_scope *scope,
   size_t values = (size_t)list->func->value_count + 1, kernels = list->count + 1;
   if (!list->places) list->places = find_places(t, list, room, near);
   const places *p = list->places;
-  memset(p->times, 0, sizeof *p->times * (4 * values + kernels));
+  memset(p->times, 0, sizeof *p->times * 2 * values); // of the others only what was set is read
   memset(p->flags, 0, sizeof *p->flags * kernels);
   memcpy(p->flags + kernels, p->near, sizeof *p->near * values);
   run r = {.t = t,
@@ -610,9 +610,9 @@ static double run_list(timeline *t, vt_kernel_list *list, const vt_scope *scope,
            .kept = p->kept,
            .held = p->held,
            .ready = p->times,
-           .begun = p->times + values,
-           .slow = p->times + 2 * values,
-           .parts = p->times + 3 * values,
+           .parts = p->times + values,
+           .begun = p->times + 2 * values,
+           .slow = p->times + 3 * values,
            .started = p->times + 4 * values,
            .done = p->flags,
            .near = p->flags + kernels,
@@ -676,6 +676,15 @@ static double power(const vt_device_model *model, const vt_timing *timing) {
   return (r->idle_w + (r->busiest_w - r->idle_w) * activity) / model->chip->devices;
 }
 
+// All of a list and of what they run: no run has more spans.
+static size_t count_kernels(const vt_kernel_list *list) {
+  size_t count = list->count;
+  for (uint32_t i = 0; i < list->count; i++)
+    for (uint32_t k = 0; k < list->kernels[i].inside_count; k++)
+      count += count_kernels(list->kernels[i].inside[k]);
+  return count;
+}
+
 // Spans of a run before are forgotten.
 static void run_all(timeline *t, vt_kernel_list *list, double slower, vt_timing *out) {
   *t = (timeline){.model = t->model,
@@ -701,9 +710,10 @@ void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
   vt_known_sizes sizes = {0};
   model.groups = vt_network_groups(arena);
   model.sizes = &sizes;
-  vt_kernel_list *list = vt_kernels_make(&model, NULL, module->main, arena);
   vt_arena scratch = {.brief = true};
+  vt_kernel_list *list = vt_kernels_make(&model, NULL, module->main, &scratch);
   timeline t = {.model = &model, .arena = arena, .scratch = &scratch};
+  vt_array_reserve_in(arena, &t.spans, count_kernels(list));
   run_all(&t, list, 1, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));
   if (tired > 0) run_all(&t, list, 1 + tired * (1 / model.rates->sustained - 1), out_timing);

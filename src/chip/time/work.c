@@ -104,8 +104,9 @@ static void count_reduce(const vt_device_model *model, const vt_op *op, vector_w
   w->arithmetic += each * registers(model, from);
   if (!from.rank) return;
   double results = (double)vt_type_elements(op->results[0].type);
-  bool lanes = named(dims, count, minor_of(model, from, 0));
-  bool rows = from.rank > 1 && named(dims, count, minor_of(model, from, 1));
+  int32_t order[VT_MAX_RANK];
+  vt_chip_compact_order(model->chip, from, order);
+  bool lanes = named(dims, count, order[0]), rows = from.rank > 1 && named(dims, count, order[1]);
   if (lanes) w->lanes += each * (rows ? results : ceil(results / SUBLANES));
   if (rows) w->arithmetic += 3 * each * ceil(lanes ? results : results / LANES);
 }
