@@ -143,16 +143,22 @@ vt_value *vt_emit2(vt_parter *p, vt_opcode code, vt_type type, vt_value *a, vt_v
   return vt_emit(p, code, type, 2, (vt_value *[]){a, b});
 }
 
+// All but what the partitioner itself read.
+static bool is_copied(const vt_attr *attr) {
+  return attr->key != VT_ATTR_SHARDING && attr->key != VT_ATTR_MHLO_SHARDING;
+}
+
 vt_op *vt_copy_op(vt_parter *p, const vt_op *op, const vt_type *types, uint32_t count,
                   vt_value *const *operands) {
   vt_op *copy = vt_op_create(p->func, op->code, op->loc, count, operands, op->result_count, types,
                              op->region_count);
   for (uint32_t i = 0; i < op->region_count; i++) copy->regions[i] = op->regions[i];
   copy->capture_count = op->capture_count;
-  copy->attrs = VT_NEW_ARRAY(&p->module->arena, vt_attr, op->attr_count + 1);
-  for (uint32_t i = 0; i < op->attr_count; i++)
-    if (op->attrs[i].key != VT_ATTR_SHARDING && op->attrs[i].key != VT_ATTR_MHLO_SHARDING)
-      copy->attrs[copy->attr_count++] = op->attrs[i];
+  uint32_t attrs = 0; // most have none
+  for (uint32_t i = 0; i < op->attr_count; i++) attrs += is_copied(&op->attrs[i]);
+  if (attrs) copy->attrs = VT_NEW_ARRAY(&p->module->arena, vt_attr, attrs);
+  for (uint32_t i = 0; i < op->attr_count && attrs; i++)
+    if (is_copied(&op->attrs[i])) copy->attrs[copy->attr_count++] = op->attrs[i];
   return copy;
 }
 
