@@ -13,6 +13,7 @@
 #include "host/plan.h"
 #include "host/steps.h"
 #include "host/strip.h"
+#include "host/strip_spread.h"
 
 // Of sums that generated code reads, whose rows lie as far apart as the result's.
 static const int64_t MAX_SUMS = 4 << 20;
@@ -41,7 +42,11 @@ typedef struct strip_body {
   bool keeps;      // the sums are the last output, too
   bool adds;       // the group adds up over rows
   int64_t blocks_offset;
-  char *blocks;    // of what it adds up
+  char *blocks; // of what it adds up
+  const vt_group *group;
+  bool spreads; // the output behind the group's is what `spread` adds up
+  vt_strip_spread spread;
+  int64_t spread_offset;
   bool has_second; // the group's result is the left side of a product with the last input
   vt_strip second;
   strip_target target; // of the product without a group, or of the second
@@ -58,9 +63,10 @@ static void finish_kernel(void *user, float *sums, int64_t row, int64_t rows, in
                   .row_hi = row + rows,
                   .column_lo = column,
                   .column_hi = column + columns};
-  if (body->adds)
-    part.block = body->blocks + vt_strip_task(strip, row) * vt_kernel_block_bytes(*body->kernel);
+  int64_t task = body->adds ? vt_strip_task(strip, row) : 0;
+  if (body->adds) part.block = body->blocks + task * vt_kernel_block_bytes(*body->kernel);
   vt_kernel_run_rows(*body->kernel, body->pointers, &part);
+  if (body->spreads) vt_spread_add(&body->spread, task, part.instead, part.block, &part);
 }
 
 static int64_t place_of(const vt_strip *strip, const strip_target *target, int64_t row) {
@@ -103,6 +109,10 @@ static void finish_second(void *user, float *sums, int64_t row, int64_t rows, in
   write_rows(&body->second, &body->target, sums, row, rows, column, columns);
 }
 
+static uint32_t outputs_of_group(const vt_step *step, const strip_body *body) {
+  return step->output_count - body->keeps - body->spreads;
+}
+
 // The group's inputs lie behind the two sides, but for the sums; what it gives to a second product
 // has no memory.
 static void bind_kernel(const vt_step *step, strip_body *body, char *const *slots) {
@@ -111,8 +121,18 @@ static void bind_kernel(const vt_step *step, strip_body *body, char *const *slot
     if (at != body->port) body->pointers[at] = slots[step->input_slots[input++]];
   if (at == body->port) at++;
   if (body->has_second) return;
-  for (uint32_t i = 0; i < step->output_count - body->keeps; i++)
+  for (uint32_t i = 0; i < outputs_of_group(step, body); i++)
     body->pointers[at + i] = slots[step->output_slots[i]];
+}
+
+// What all strips add up to.
+static void add_strips(const vt_step *step, const strip_body *body, char *const *slots) {
+  if (body->spreads)
+    vt_spread_finish(&body->spread, &body->strip, body->blocks,
+                     vt_kernel_block_bytes(*body->kernel),
+                     (float *)(void *)slots[step->output_slots[1]]);
+  vt_kernel_add_blocks(*body->kernel, body->blocks, vt_strip_tasks(&body->strip),
+                       body->pointers + (step->input_count - 2 + 1));
 }
 
 static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
@@ -143,13 +163,12 @@ static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *
     if (body->keeps)
       run.result = (float *)(void *)slots[step->output_slots[step->output_count - 1]];
     body->blocks = scratch + body->blocks_offset;
+    body->spread.blocks = scratch + body->spread_offset;
     if (body->direct) run.finish = NULL, run.result = (float *)(void *)slots[step->output_slots[0]];
     body->target.bias = biased ? (const float *)(void *)slots[step->input_slots[2]] : NULL;
     body->target.data = slots[step->output_slots[0]];
     vt_strip_multiply(&run);
-    if (body->adds)
-      vt_kernel_add_blocks(*body->kernel, body->blocks, vt_strip_tasks(&body->strip),
-                           body->pointers + (step->input_count - 2 + 1));
+    if (body->adds) add_strips(step, body, slots);
   }
   return VT_OK;
 }
@@ -244,7 +263,7 @@ bool vt_step_is_strip(const vt_step *step) {
 
 static bool strip_in_place_ok(const vt_step *step, uint32_t output, uint32_t input) {
   const strip_body *body = step->body;
-  if (input < 2 || body->stays[input] || output >= step->output_count - body->keeps) return false;
+  if (input < 2 || body->stays[input] || output >= outputs_of_group(step, body)) return false;
   uint32_t at = input - 2;
   return vt_kernel_in_place_ok(*body->kernel, output, at + (at >= body->port));
 }
@@ -281,6 +300,10 @@ static vt_status prepare_sums(vt_plan *plan, vt_step *step) {
   strip_body *body = step->body;
   int64_t each = vt_kernel_block_bytes(*body->kernel);
   body->blocks_offset = vt_step_reserve(step, each * vt_strip_tasks(&body->strip));
+  if (!body->spreads) return VT_OK;
+  body->spread.each =
+      vt_padded_bytes(vt_kernel_block_bytes(*body->spread.kernel) + body->strip.n * 4);
+  body->spread_offset = vt_step_reserve(step, body->spread.each * vt_strip_tasks(&body->strip));
   return VT_OK;
 }
 
@@ -314,6 +337,7 @@ static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_
   if (!vt_strip_prepare(strip) || strip->sums_bytes > MAX_SUMS) return false;
   if (!keeps) vt_group_give_rows(group, port, strip->n, strip->sums_row);
   body->kernel = vt_step_kernel_of(reader);
+  body->group = group;
   body->pointers = VT_NEW_ARRAY(arena, void *, reader->input_count + reader->output_count);
   vt_step both = {.op = reader->op, .run = run_strip, .runner = "strip", .body = body};
   vt_step_set_values(plan, &both, reader->input_count + 1,
@@ -350,6 +374,32 @@ static bool join_second(vt_plan *plan, const vt_step *first, vt_step *reader, ui
   return true;
 }
 
+// The group that adds up squares of distances from a mean joins the step that makes the sums, where
+// it comes soon after it.
+static void join_spread(vt_plan *plan, vt_step *step, vt_step *end) {
+  enum { SOON = 8 };
+  strip_body *body = step->body;
+  if (step->run != run_strip || !body->adds || !body->keeps || step->output_count != 2 ||
+      !vt_is_plain_sum(body->group))
+    return;
+  const vt_strip *strip = &body->strip;
+  int64_t rows = strip->items * strip->m;
+  for (vt_step *next = step + 1; next < end && next <= step + SOON; next++) {
+    vt_group *group = vt_step_group(next);
+    bool whole, sums;
+    if (!group || !vt_is_spread(group, step->outputs[1], step->outputs[0], rows, &body->spread) ||
+        !vt_group_takes_rows(group, body->spread.port, rows, strip->n, &whole, &sums) || !sums)
+      continue;
+    body->spread.kernel = vt_step_kernel_of(next);
+    body->spreads = true;
+    vt_value **outputs = VT_NEW_ARRAY(&plan->program->arena, vt_value *, 3);
+    outputs[0] = step->outputs[0], outputs[1] = next->outputs[0], outputs[2] = step->outputs[1];
+    vt_step_set_values(plan, step, step->input_count, step->inputs, 3, outputs);
+    next->run = NULL;
+    return;
+  }
+}
+
 // Joins a step with the first of its readers; with a group that adds up also where there are more.
 static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader, bool once) {
   if (step->run != run_strip || step->output_count != 1) return false;
@@ -376,6 +426,8 @@ void vt_plan_strips(vt_plan *plan) {
   uint32_t kept = 0;
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
+    if (!step->run) continue; // has joined one before it
+    join_spread(plan, step, plan->steps + plan->step_count);
     bool once = step->output_count == 1 && readers[step->outputs[0]->id] == 1;
     vt_step *reader = step->output_count == 1 ? first[step->outputs[0]->id] : NULL;
     bool joined = reader && join_any(plan, step, reader, once);

@@ -150,6 +150,11 @@ int64_t vt_strip_task(const vt_strip *p, int64_t row) {
   return row / p->m * tiles_of(rows_of_item(p), p->block_m) + row % p->m / each;
 }
 
+int64_t vt_strip_task_rows(const vt_strip *p, int64_t task) {
+  int64_t rows = rows_of_item(p), first = task % tiles_of(rows, p->block_m) * p->block_m;
+  return rows_of_task(p, least(p->block_m, rows - first));
+}
+
 bool vt_strip_pays(const vt_strip *p) {
   int64_t each = p->m * p->n * p->k;
   // Measured in pairs: few rows do not pay for columns that come from memory, nor few columns or

@@ -68,8 +68,9 @@ bool vt_strip_prepare(vt_strip *strip);
 void vt_strip_fix_rows(vt_strip *strip);
 // Tasks of the same columns; the rows of each are those of one call of `finish`, in pairs.
 int64_t vt_strip_tasks(const vt_strip *strip);
-// Of those, which one has this row.
+// Of those, which one has this row; how many it has.
 int64_t vt_strip_task(const vt_strip *strip, int64_t row);
+int64_t vt_strip_task_rows(const vt_strip *strip, int64_t task);
 // True when it is large enough to be worth it.
 bool vt_strip_pays(const vt_strip *strip);
 // Lays out a right side that is the same for all items.

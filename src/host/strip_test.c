@@ -99,6 +99,31 @@ static const char centred[] =
         ZERO TOTAL("t", "s", "0", "(" COLUMNS ", tensor<f32>) -> tensor<80xf32>")
             WIDE("tt", "t", "1", "(tensor<80xf32>) -> " COLUMNS) OP("r", "add", "s", "tt", COLUMNS);
 
+#define SPREAD(dims, column, type, types)                                                          \
+  TOTAL("t", "s", dims, "(" type ", tensor<f32>) -> " types)                                       \
+  "%by = stablehlo.constant dense<" column "> : " types "\n" OP("m", "multiply", "t", "by", types)
+static const char spread[] =
+    DOT("s", "x", "w", "(tensor<501x50xbf16>, tensor<50x80xbf16>) -> " COLUMNS)
+        ZERO SPREAD("0", "0.001996007984", COLUMNS, "tensor<80xf32>")
+            WIDE("mm", "m", "1", "(tensor<80xf32>) -> " COLUMNS)
+                OP("d", "subtract", "s", "mm", COLUMNS) OP("q", "multiply", "d", "d", COLUMNS)
+                    TOTAL("v", "q", "0", "(" COLUMNS ", tensor<f32>) -> tensor<80xf32>")
+                        WIDE("vv", "v", "1", "(tensor<80xf32>) -> " COLUMNS)
+                            OP("r", "multiply", "s", "vv", COLUMNS);
+static const char image_spread[] =
+    CONV("s", "x", "w", "(tensor<3x14x14x32xbf16>, tensor<3x3x32x48xbf16>) -> " SUMMED, "[1, 1]",
+         "[[1, 1], [1, 1]]") ZERO SPREAD("0, 1, 2", "0.001700680272", SUMMED, "tensor<48xf32>")
+        WIDE("mm", "m", "3", "(tensor<48xf32>) -> " SUMMED) OP("d", "subtract", "s", "mm", SUMMED)
+            OP("q", "multiply", "d", "d", SUMMED)
+                TOTAL("r", "q", "0, 1, 2", "(" SUMMED ", tensor<f32>) -> tensor<48xf32>");
+// Not the mean of these rows.
+static const char other_spread[] =
+    DOT("s", "x", "w", "(tensor<501x50xbf16>, tensor<50x80xbf16>) -> " COLUMNS)
+        ZERO SPREAD("0", "0.0021", COLUMNS, "tensor<80xf32>")
+            WIDE("mm", "m", "1", "(tensor<80xf32>) -> " COLUMNS)
+                OP("d", "subtract", "s", "mm", COLUMNS) OP("q", "multiply", "d", "d", COLUMNS)
+                    TOTAL("r", "q", "0", "(" COLUMNS ", tensor<f32>) -> tensor<80xf32>");
+
 static const char in_place[] = DOT("s", "x", "w",
                                    "(tensor<80x64xbf16>, tensor<64x64xbf16>) -> tensor<80x64xf32>")
     OP("a", "add", "s", "y",
@@ -190,8 +215,14 @@ static const row adding_rows[] = {
      "tensor<48xf32>", image_summed, true},
     {"a result that is summed and read", "%x: tensor<501x50xbf16>, %w: tensor<50x80xbf16>",
      "tensor<501x80xf32>", centred, true},
+    {"squares of distances", "%x: tensor<501x50xbf16>, %w: tensor<50x80xbf16>",
+     "tensor<501x80xf32>", spread, true},
+    {"squares of distances in images", "%x: tensor<3x14x14x32xbf16>, %w: tensor<3x3x32x48xbf16>",
+     "tensor<48xf32>", image_spread, true},
+    {"squares of other distances", "%x: tensor<501x50xbf16>, %w: tensor<50x80xbf16>",
+     "tensor<80xf32>", other_spread, true},
 };
-static const uint32_t kernels_behind[] = {0, 0, 1};
+static const uint32_t kernels_behind[] = {0, 0, 1, 1, 0, 1};
 
 static vt_program *compile(const row *r, bool evaluator) {
   vt_text text = {0};
