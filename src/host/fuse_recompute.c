@@ -7,7 +7,8 @@
 // last value to the first: if every group that reads a value can compute it from what it already
 // reads, or from one other array of no more bytes, each gets its own copy of the ops and the value
 // is not written. Bits do not change: the same ops run on the same inputs. What the value's group
-// writes anyway is such an array: it is read where repeating what makes it does not pay.
+// writes anyway is such an array: it is read where repeating what makes it does not pay. Where a
+// group writes several arrays that are a few ops from one of its values, it writes that one.
 #include <string.h>
 
 #include "base/check.h"
@@ -26,9 +27,10 @@ typedef struct reader {
 typedef struct search {
   vt_fuser *f;
   const vt_value *target;
-  int32_t from;    // the group that writes target
-  bool reads;      // what that group writes anyway, rather than repeat how it is made
-  vt_trial writer; // the same group unchanged
+  int32_t from;           // the group that writes target
+  bool reads;             // what that group writes anyway, rather than repeat how it is made
+  const vt_value *source; // that it will write; NULL: none
+  vt_trial writer;        // the same group unchanged
   uint32_t reader_count;
   reader readers[MAX_READERS];
 } search;
@@ -110,6 +112,10 @@ static bool may_repeat(const vt_op *op) {
 static bool walk(search *s, reader *r, const vt_value *value, int64_t *cycles, int64_t *bytes) {
   vt_fuser *f = s->f;
   if (value != s->target && has_value(r->now.input_count, r->now.inputs, value)) return true;
+  if (value == s->source) {
+    *bytes += bytes_of(value);
+    return *bytes <= bytes_of(s->target);
+  }
   vt_fuse_op *state = value->op ? vt_fuse_state(f, value->op) : NULL;
   bool small = bytes_of(value) * SMALL_SHARE <= bytes_of(s->target);
   bool inside =
@@ -256,13 +262,56 @@ static void recompute(vt_fuser *f, uint32_t index) {
     for (uint32_t i = 0; i < s.reader_count; i++) take_back(&s, &s.readers[i]);
 }
 
-void vt_fuse_recompute(vt_fuser *f) {
+// Makes the readers of an output of the source's group read the source instead.
+static bool read_source(search *s) {
+  if (!find_readers(s, s->target) || !s->reader_count || !try_readers(s, false)) return false;
+  for (uint32_t i = 0; i < s->reader_count; i++) add_copies(s, &s->readers[i]);
+  return true;
+}
+
+// The source of several outputs of a group is written in their place.
+static void share(vt_fuser *f, uint32_t index) {
+  enum { MOST = 4 };
+  search done[MOST];
+  uint32_t count = 0;
+  const vt_value *source = &f->ops[index].op->results[0];
+  int32_t home = f->ops[index].group;
+  vt_trial writer = trial_of(f, home);
+  if (!vt_fuse_try(f, &f->trial, &writer) || has_value(writer.output_count, writer.outputs, source))
+    return;
+  for (uint32_t u = f->user_start[source->id]; u < f->user_start[source->id + 1]; u++) {
+    const vt_fuse_op *user = &f->ops[f->users[u]];
+    const vt_value *target = &user->op->results[0];
+    if (count == MOST || user->kind != VT_FUSE_LOOP || user->group != home ||
+        !may_repeat(user->op) || !has_value(writer.output_count, writer.outputs, target) ||
+        (count && done[count - 1].target == target))
+      continue;
+    done[count] =
+        (search){.f = f, .target = target, .from = home, .source = source, .writer = writer};
+    count += read_source(&done[count]);
+  }
+  vt_trial rest = trial_of(f, home);
+  if (count > 1 && vt_fuse_try(f, &f->trial, &rest)) {
+    prune(f, &rest);
+    return;
+  }
+  while (count-- > 0)
+    for (uint32_t i = done[count].reader_count; i-- > 0;)
+      take_back(&done[count], &done[count].readers[i]);
+}
+
+static void for_large_values(vt_fuser *f, void (*change)(vt_fuser *f, uint32_t index)) {
   for (uint32_t i = f->op_count; i-- > 0;) {
     const vt_fuse_op *state = &f->ops[i];
     if (state->kind != VT_FUSE_LOOP || state->group < 0 || !may_repeat(state->op) ||
         state->op->result_count != 1 || bytes_of(&state->op->results[0]) < MIN_BYTES)
       continue;
-    recompute(f, i);
+    change(f, i);
     vt_arena_reset(&f->trial);
   }
+}
+
+void vt_fuse_recompute(vt_fuser *f) {
+  for_large_values(f, recompute);
+  for_large_values(f, share);
 }
