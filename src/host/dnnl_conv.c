@@ -251,6 +251,15 @@ static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
   return count;
 }
 
+// The matrix unit's gradient of dilated weights in oneDNN 2.6.3 is wrong from 33 channels on that
+// do not fill groups of 16, in any of them.
+static bool wrong_in_bf16(const problem *p) {
+  bool dilated = false;
+  for (int32_t i = 0; i < p->spatial; i++) dilated |= p->dilates[i] > 0;
+  return p->kind == WEIGHT_GRADIENT && dilated && vt_host_has_amx() &&
+         p->source.dims[1] / p->groups % 16 != 0;
+}
+
 // Element types: bf16 inputs if both are bf16 and the CPU is fast at it, else f32; the result has
 // the op's type when the inputs are bf16, else it is f32 first.
 static bool choose_types(const vt_step *step, problem *p) {
@@ -258,7 +267,8 @@ static bool choose_types(const vt_step *step, problem *p) {
                        step->outputs[0]->type.dtype};
   if (!vt_dnnl_takes(types[LHS]) || !vt_dnnl_takes(types[RHS]) || !vt_dnnl_takes(types[OUT]))
     return false;
-  bool bf16 = types[LHS] == VT_BF16 && types[RHS] == VT_BF16 && vt_host_fast_bf16();
+  bool bf16 =
+      types[LHS] == VT_BF16 && types[RHS] == VT_BF16 && vt_host_fast_bf16() && !wrong_in_bf16(p);
   view *views[] = {&p->source, &p->weights, &p->target};
   for (int i = 0; i < 3; i++) {
     views[i]->array_dtype = types[views[i]->array];
