@@ -15,16 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 256 };
 enum { ASLEEP_NS = 1000 * 1000 }; // after so long without a run all threads have slept
+// Of larger teams GNU OpenMP ends threads when a library asks for a smaller one, and those that
+// take their places would be bound as the thread that makes them.
+enum { TEAM = 2 };
 
 static atomic_int runs;       // under way
 static atomic_llong last_end; // of a run
 
-// Of the thread that runs programs: the others in its team, and what all of them may use.
+// Of the thread that runs programs: the other one in its team, and what both may use.
 static _Thread_local struct {
-  int count;
-  pid_t others[MOST_THREADS - 1];
+  pid_t other;
   cpu_set_t processors;
   bool begun, bound;
 } team;
@@ -35,28 +36,21 @@ static int64_t now_ns(void) {
   return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static void meet(int threads) {
-  pid_t *others = team.others;
-  team.count = threads - 1;
-#pragma omp parallel num_threads(threads)
-  if (omp_get_thread_num()) others[omp_get_thread_num() - 1] = gettid();
+static void meet(void) {
+  pid_t *other = &team.other;
+#pragma omp parallel num_threads(TEAM)
+  if (omp_get_thread_num()) *other = gettid();
 }
 
-// Whether the team is still the one that was met. Numbers of threads that have ended may be those
-// of other processes now.
-static bool known(int threads) {
-  if (team.count != threads - 1) return false;
-  for (int i = 0; i < team.count; i++)
-    if (tgkill(getpid(), team.others[i], 0)) return false;
-  return true;
+// Whether the team is still the one that was met. The number of a thread that has ended may be that
+// of another process now.
+static bool known(void) {
+  return team.other && !tgkill(getpid(), team.other, 0);
 }
 
 static bool alike(void) {
   cpu_set_t own;
-  for (int i = 0; i < team.count; i++)
-    if (sched_getaffinity(team.others[i], sizeof own, &own) || !CPU_EQUAL(&own, &team.processors))
-      return false;
-  return true;
+  return !sched_getaffinity(team.other, sizeof own, &own) && CPU_EQUAL(&own, &team.processors);
 }
 
 static void bind(pid_t thread, int processor) {
@@ -66,33 +60,29 @@ static void bind(pid_t thread, int processor) {
   (void)sched_setaffinity(thread, sizeof one, &one);
 }
 
-static void bind_all(void) {
-  int here = sched_getcpu(), next = 0;
+static void bind_both(void) {
+  int here = sched_getcpu(), there = 0;
   if (here < 0) return;
+  while (there == here || !CPU_ISSET(there, &team.processors)) there++;
   bind(0, here);
-  for (int i = 0; i < team.count; i++, next++) {
-    while (next == here || !CPU_ISSET(next, &team.processors)) next++;
-    bind(team.others[i], next);
-  }
+  bind(team.other, there);
   team.bound = true;
 }
 
 void vt_binding_begin(void) {
   team.begun = true;
   if (atomic_fetch_add(&runs, 1) || now_ns() - last_end < ASLEEP_NS) return;
-  int threads = omp_get_max_threads();
-  if (threads < 2 || threads > MOST_THREADS || omp_get_proc_bind() != omp_proc_bind_false) return;
+  if (omp_get_max_threads() != TEAM || omp_get_proc_bind() != omp_proc_bind_false) return;
   if (sched_getaffinity(0, sizeof team.processors, &team.processors)) return;
-  if (CPU_COUNT(&team.processors) != threads) return;
-  if (!known(threads)) meet(threads);
-  if (alike()) bind_all();
+  if (CPU_COUNT(&team.processors) != TEAM) return;
+  if (!known()) meet();
+  if (alike()) bind_both();
 }
 
 void vt_binding_lift(void) {
   if (!team.bound) return;
   (void)sched_setaffinity(0, sizeof team.processors, &team.processors);
-  for (int i = 0; i < team.count; i++)
-    (void)sched_setaffinity(team.others[i], sizeof team.processors, &team.processors);
+  (void)sched_setaffinity(team.other, sizeof team.processors, &team.processors);
   team.bound = false;
 }
 

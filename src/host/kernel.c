@@ -11,10 +11,12 @@
 #include <string.h>
 
 #include "eval/kernel.h"
+#include "host/cpu.h"
 #include "host/kernel_impl.h"
 #include "host/kernel_move.h"
 #include "host/kernel_native.h"
 #include "host/kernel_reduce.h"
+#include "host/waiting.h"
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
 enum { VECTORS = 64 }; // elements: a multiple of any vector's
@@ -384,7 +386,7 @@ vt_status vt_kernel_run(const vt_kernel *k, void *const *inputs, void *const *ou
   memcpy(args, inputs, sizeof *args * k->input_count);
   memcpy(args + k->input_count, outputs, sizeof *args * k->output_count);
   int64_t tasks = k->row_tiles * k->column_tiles;
-  if (!k->parallel) {
+  if (!k->parallel || vt_waiting_team(k->picoseconds / 1000, vt_host_threads()) == 1) {
     for (int64_t task = 0; task < tasks; task++) run_task(k, args, scratch, task);
   } else {
 #pragma omp parallel for schedule(dynamic)

@@ -11,7 +11,7 @@
 // Jacobi's and Householder's methods are faster in lanes up to FEW_ELEMENTS even for one matrix;
 // everything else is when there are enough matrices to fill the lanes. Rows are exchanged lane by
 // lane, so LU in lanes is for small matrices only.
-enum { FEW_ELEMENTS = 256, ENOUGH = 4, MOST_LU = 32, MOST_DENSE = 16 << 10, MOST_TEAM = 64 };
+enum { FEW_ELEMENTS = 256, ENOUGH = 4, MOST_LU = 32, MOST_DENSE = 16 << 10 };
 enum { PART = 128 }; // right sides of a triangular system that are solved together
 static const int64_t PARALLEL_WORK = 64 << 10;
 
@@ -70,10 +70,9 @@ static void run_linalg(const vt_native_call *call) {
   int64_t lanes = plan->code ? plan->code->lanes : 1;
   int64_t groups = (plan->count + lanes - 1) / lanes * plan->parts;
   int64_t work = plan->group.rows * plan->group.cols * min64(plan->group.rows, plan->group.cols);
-  int team = (int)min64(groups, min64(omp_get_max_threads(), plan->threads));
-  if (work * plan->count < PARALLEL_WORK) team = 1;
+  bool shared = plan->threads > 1 && work * plan->count >= PARALLEL_WORK;
 #pragma omp parallel for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)                            \
-    num_threads(team) if (team > 1)
+    num_threads(plan->threads) if (shared)
   for (int64_t i = 0; i < groups; i++) run_group(plan, call, i, groups == 1);
 }
 
@@ -221,8 +220,7 @@ static int64_t lanes_scratch(const vt_linalg_group *g) {
 const vt_native *vt_linalg_create(vt_arena *arena, const vt_op *op) {
   linalg_plan *plan = VT_NEW(arena, linalg_plan);
   make_plan(op, plan); // checked by vt_linalg_supports
-  plan->threads =
-      (int32_t)min64(min64(omp_get_max_threads(), MOST_TEAM), plan->count * plan->parts);
+  plan->threads = plan->count * plan->parts > 1 ? vt_host_threads() : 1;
   plan->thread_bytes = plan->code ? lanes_scratch(&plan->group)
                                   : vt_dense_scratch(plan->dtype, plan->kind, &plan->group);
   plan->thread_bytes = (plan->thread_bytes + 63) / 64 * 64;

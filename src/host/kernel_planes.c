@@ -275,8 +275,7 @@ static void run_planes(const vt_native_call *call, bool gradient) {
   float start = w->bf16 ? vt_f32_from_bf16(*(const uint16_t *)init) : *(const float *)init;
   char *out = call->outputs[0];
   bool shared = w->planes * max64(in_plane, out_plane * p->elements) > (16 << 10);
-  int team = shared ? (int)min64(groups, min64(omp_get_max_threads(), p->threads)) : 1;
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(p->threads) if (shared && p -> threads > 1)
   {
     planes_room room = room_of(p, call);
     fill(room.elements, neutral(gradient ? VT_REDUCE_MAX : w->reducer), p->phases * p->size);
@@ -335,7 +334,7 @@ const vt_native *vt_planes_create(vt_arena *arena, const vt_plane_windows *windo
     at[k] = phase * p->size + y / w->stride[0] * p->pitch + x / w->stride[1];
   }
   p->at = at;
-  p->threads = (int32_t)min64(omp_get_max_threads(), up(w->planes, p->group));
+  p->threads = w->planes > p->group ? vt_host_threads() : 1;
   int64_t in_plane = w->in[0] * w->in[1], out_plane = w->out[0] * w->out[1];
   p->wide_at = (gradient ? 2 * p->phases + 2 : p->phases + 1) * p->size;
   p->thread_floats = p->wide_at;

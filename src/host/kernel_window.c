@@ -453,7 +453,7 @@ static void run_scatter(const vt_native_call *call) {
   const window_plan *p = call->native->plan;
   int64_t elements = p->in_elements / p->parts, windows = p->out_elements / p->parts;
   bool shared = p->in_elements > (16 << 10) && p->parts > 1;
-#pragma omp parallel for num_threads(shared ? p->threads : 1)                                      \
+#pragma omp parallel for num_threads(p->threads) if (shared)                                       \
     schedule(dynamic, 1 + p->parts / VT_LOOP_SHARES)
   for (int64_t part = 0; part < p->parts; part++) {
     int64_t at = part * elements, from = part * windows;
@@ -537,8 +537,7 @@ static void split_gradient(window_plan *p) {
   bool apart = p->rank > 1 && p->size[0] == 1 && p->stride[0] == 1 && p->low[0] == 0 &&
                p->out_dims[0] == p->in_dims[0];
   p->parts = apart ? p->out_dims[0] : 1;
-  int64_t most = omp_get_max_threads();
-  p->threads = (int32_t)(p->parts < most ? p->parts : most);
+  p->threads = p->parts > 1 ? vt_host_threads() : 1;
 }
 
 static int64_t *window_places(vt_arena *arena, const window_plan *p) {

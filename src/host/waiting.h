@@ -13,8 +13,9 @@ void vt_waiting_manage(void);
 void vt_waiting_begin(void); // before a run that uses the team
 void vt_waiting_end(void);   // after it
 
-// How many of the threads should share work that takes one of them so long: no more than gain by
-// it. For work whose results do not depend on it.
+// How many of the threads should do work that takes one of them so long: all that share it, or one
+// where it would take them longer. Never some: GNU OpenMP ends the threads of a team that a smaller
+// one leaves out, and makes new ones for the next.
 int32_t vt_waiting_team(int64_t nanoseconds, int32_t threads);
 
 // What has been seen since waiting was last decided on.

@@ -68,11 +68,12 @@ static void the_first_run_begins_asleep(void **state) {
   for (int i = 0; i < 1000; i++) vt_waiting_end();
 }
 
-static void little_work_is_for_few(void **state) {
+static void little_work_is_for_one(void **state) {
   (void)state; // after the test above: asleep
   assert_true(vt_waiting_team(0, 8) == 1);
-  assert_true(vt_waiting_team(30 * 1000, 8) == 1);
-  assert_true(vt_waiting_team(70 * 1000, 8) == 3);
+  assert_true(vt_waiting_team(30 * 1000, 2) == 1);
+  assert_true(vt_waiting_team(70 * 1000, 2) == 2);
+  assert_true(vt_waiting_team(70 * 1000, 8) == 1);
   assert_true(vt_waiting_team(1000 * 1000, 8) == 8);
   assert_true(vt_waiting_team(1000 * 1000, 1) == 1);
 }
@@ -84,7 +85,7 @@ int main(void) {
       cmocka_unit_test(preemptions_put_to_sleep),
       cmocka_unit_test(two_of_a_run_are_its_own),
       cmocka_unit_test(the_first_run_begins_asleep),
-      cmocka_unit_test(little_work_is_for_few),
+      cmocka_unit_test(little_work_is_for_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

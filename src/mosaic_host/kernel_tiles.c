@@ -42,7 +42,7 @@ static int64_t free_of(const vt_kproduct *p, int side) {
 
 static int64_t product_threads(const vt_kproduct *p) {
   int64_t blocks = (free_of(p, !whole_side(p)) + BLOCK - 1) / BLOCK;
-  return p->m * p->n * p->k >= MIN_SHARED ? least(vt_host_threads(), blocks) : 1;
+  return p->m * p->n * p->k >= MIN_SHARED && blocks > 1 ? vt_host_threads() : 1;
 }
 
 // Of one thread as many as there is room for: long rows are read faster than short ones.

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// team_test.c - programs leave the OpenMP team as it is: GNU OpenMP ends the threads that a smaller
+// one leaves out, and making them again takes longer than most loops.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <omp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/host.h"
+#include "host/waiting.h"
+#include "import/import.h"
+
+enum { THREADS = 7, MOST = 4 };
+
+typedef struct row {
+  const char *name, *params, *result, *body;
+} row;
+
+#define REDUCER(op)                                                                                \
+  "({\n^bb0(%a: tensor<f32>, %b: tensor<f32>):\n%c = stablehlo." op                                \
+  " %a, %b : tensor<f32>\nstablehlo.return %c : tensor<f32>\n})"
+#define IMAGES "tensor<2x64x64x3xf32>"
+#define PLANES "tensor<1x3x96x96xf32>"
+
+static const row rows[] = {
+    {"few planes", "%x: " PLANES, "tensor<1x3x48x48xf32>",
+     "%z = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
+     "%r = \"stablehlo.reduce_window\"(%x, %z) " REDUCER(
+         "maximum") " {window_dimensions = "
+                    "array<i64: 1, 1, 2, 2>, window_strides = array<i64: 1, 1, 2, 2>} : (" PLANES
+                    ", tensor<f32>) -> tensor<1x3x48x48xf32>\n"},
+    {"few images", "%x: " IMAGES ", %y: tensor<2x32x32x3xf32>", IMAGES,
+     "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+     "%r = \"stablehlo.select_and_scatter\"(%x, %y, %z) ({\n^bb0(%a: tensor<f32>, %b: "
+     "tensor<f32>):\n%c = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> "
+     "tensor<i1>\nstablehlo.return %c : tensor<i1>\n}, "
+     "{\n^bb0(%a: tensor<f32>, %b: "
+     "tensor<f32>):\n%c = stablehlo.add %a, %b : tensor<f32>\nstablehlo.return %c : "
+     "tensor<f32>\n}) {window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, "
+     "2, 2, 1>} : (" IMAGES ", tensor<2x32x32x3xf32>, tensor<f32>) -> " IMAGES "\n"},
+    {"few matrices", "%x: tensor<3x96x96xf32>", "tensor<3x96x96xf32>",
+     "%r = stablehlo.cholesky %x, lower = true : tensor<3x96x96xf32>\n"},
+    {"lines", "%x: tensor<5x4096xcomplex<f32>>", "tensor<5x4096xcomplex<f32>>",
+     "%r = stablehlo.fft %x, type = FFT, length = [4096] : (tensor<5x4096xcomplex<f32>>) -> "
+     "tensor<5x4096xcomplex<f32>>\n"},
+    {"a small product", "%x: tensor<288x256xbf16>, %y: tensor<256x256xbf16>", "tensor<288x256xf32>",
+     "%r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<288x256xbf16>, "
+     "tensor<256x256xbf16>) -> tensor<288x256xf32>\n"},
+    {"a loop", "%x: tensor<300x1000xf32>", "tensor<300x1000xf32>",
+     "%e = stablehlo.exponential %x : tensor<300x1000xf32>\n"
+     "%r = stablehlo.tanh %e : tensor<300x1000xf32>\n"},
+};
+
+static void look(pid_t *threads) {
+#pragma omp parallel
+  threads[omp_get_thread_num()] = gettid();
+}
+
+static void run(const row *r) {
+  vt_text text = {0};
+  vt_text_printf(&text, "module @m {\nfunc.func @main(%s) -> (%s) {\n%sreturn %%r : %s\n}\n}\n",
+                 r->params, r->result, r->body, r->result);
+  const char *string = vt_text_string(&text);
+  vt_module *module = NULL;
+  vt_program *program = NULL;
+  vt_host_options options = {.device_count = 1, .exact_dots = true, .compile_all = true};
+  vt_status st = vt_import((vt_bytes){(const uint8_t *)string, strlen(string)}, &module);
+  if (!st) st = vt_host_compile(module, &options, &program);
+  if (st) fail_msg("%s: %s\n%s", r->name, vt_status_message(st), string);
+  const vt_func *func = vt_program_module(program)->main;
+  void *params[MOST], *result = vt_host_alloc(vt_type_bytes(func->returns[0]->type));
+  for (uint32_t i = 0; i < func->param_count; i++) {
+    int64_t bytes = vt_type_bytes(func->params[i]->type);
+    params[i] = vt_host_alloc(bytes);
+    memset(params[i], 0, (size_t)bytes);
+  }
+  st = vt_program_run(program, &(vt_run){.params = params, .results = &result});
+  if (st) fail_msg("%s: %s", r->name, vt_status_message(st));
+  for (uint32_t i = 0; i < func->param_count; i++) vt_host_free(params[i]);
+  vt_host_free(result);
+  vt_program_destroy(program);
+  vt_text_free(&text);
+}
+
+static void threads_stay(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    pid_t before[THREADS], after[THREADS];
+    run(&rows[i]);
+    look(before);
+    run(&rows[i]);
+    look(after);
+    if (memcmp(before, after, sizeof after)) fail_msg("%s: other threads", rows[i].name);
+  }
+}
+
+int main(void) {
+  omp_set_num_threads(THREADS);
+  vt_waiting_manage();
+  const struct CMUnitTest tests[] = {cmocka_unit_test(threads_stay)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
