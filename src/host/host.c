@@ -196,6 +196,7 @@ static vt_status plan_program(void *user) {
     for (uint32_t s = 0; s < plan->step_count; s++)
       if (plan->steps[s].prepare) VT_TRY(plan->steps[s].prepare(plan, &plan->steps[s]));
     vt_plan_keep(plan);
+    vt_plan_views(plan);
     VT_TRY(vt_plan_memory(plan));
   }
   program->quick = is_quick(program);

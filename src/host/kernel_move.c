@@ -536,7 +536,11 @@ static void run_dynamic_update(const vt_native_call *call) {
     vt_box whole = {.rank = 1, .bytes = 1, .dims = {plan->whole_bytes}, .to = {1}, .from = {1}};
     copy_large(&whole, out, call->operands[0]);
   }
-  copy_large(&plan->box, out + at, call->operands[1]);
+  if (out + at != call->operands[1]) copy_large(&plan->box, out + at, call->operands[1]); // views
+}
+
+int64_t vt_move_start(const vt_native *move, void *const *starts) {
+  return start_offset(move->plan, starts);
 }
 
 static const vt_native *make_dynamic(vt_arena *arena, const vt_op *op) {

@@ -23,6 +23,8 @@ enum { VT_NEAR_READ_BYTES = 512 << 10 };
 
 bool vt_move_supports(const vt_op *op);
 const vt_native *vt_move_create(vt_arena *arena, const vt_op *op);
+// Of a dynamic_slice or dynamic_update_slice: bytes before its part of the array.
+int64_t vt_move_start(const vt_native *move, void *const *starts);
 bool vt_gather_supports(const vt_op *op);
 bool vt_gather_is_far(const vt_op *op); // its reads should be prefetched
 const vt_native *vt_gather_create(vt_arena *arena, const vt_op *op);

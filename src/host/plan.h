@@ -75,6 +75,13 @@ struct vt_step {
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
 
+// A value whose address steps set while the plan runs (plan_views.c).
+typedef struct vt_moving {
+  bool moves;
+  bool elsewhere; // always: it needs no memory
+  uint32_t home;  // slot of its memory; its own has the address
+} vt_moving;
+
 typedef enum vt_plan_kind { VT_PLAN_MAIN, VT_PLAN_LOOP, VT_PLAN_REGION } vt_plan_kind;
 
 struct vt_plan {
@@ -99,6 +106,8 @@ struct vt_plan {
   int32_t *shared_param; // REGION, may be NULL: per result the parameter that it may share memory
                          // with, -1 none; before vt_plan_memory the preferred one
   bool collective;       // contains a collective, also inside regions
+
+  vt_moving *moving; // by value id
 
   // While the plan is made: by value id, with room for the values that plan.c adds.
   uint32_t value_count;
@@ -176,6 +185,8 @@ void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
 void vt_keep_drop(vt_program *program);
 // Of a loop whose first turn comes: weights are laid out in it, in kept_bytes of memory.
 void vt_keep_begin_loop(const vt_plan *loop, char *memory);
+
+void vt_plan_views(vt_plan *plan); // plan_views.c, between what is kept and memory
 
 // plan_overlap.c
 void vt_plan_overlap(vt_plan *plan);    // between the steps and their memory

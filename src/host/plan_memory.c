@@ -38,7 +38,7 @@ typedef struct class {
   int64_t bytes;
   int32_t result; // lives in the memory of this result
   bool fixed;     // parameter or constant: nothing may be merged into it
-  bool kept;      // for later runs: likewise
+  bool alone;     // kept for later runs, or its address changes: likewise
   uint32_t slot;
 } class;
 
@@ -109,9 +109,10 @@ static void make_classes(planner *p) {
     for (uint32_t i = 0; i < step->output_count; i++) {
       vt_value *out = step->outputs[i];
       if (!is_root(p, out) || out->type.dtype == VT_TOKEN) continue;
-      p->ranges[out->id].bytes = vt_type_bytes(out->type);
+      const vt_moving *moving = &plan->moving[out->id];
+      p->ranges[out->id].bytes = moving->elsewhere ? 0 : vt_type_bytes(out->type);
       uint32_t c = add_class(p, (uint32_t)out->id, false);
-      p->classes.data[c].kept = step->kept && step->kept->skips;
+      p->classes.data[c].alone = moving->moves || (step->kept && step->kept->skips);
     }
   }
   for (uint32_t r = 0; r < plan->result_count; r++) {
@@ -184,7 +185,7 @@ static void merge_in_place(planner *p) {
                  into = p->ranges[step->outputs[o]->id].class;
         if (from == NONE || into == NONE || from == into) continue;
         class *a = &p->classes.data[into], *b = &p->classes.data[from];
-        if (a->fixed || b->fixed || a->kept || b->kept || a->bytes != b->bytes) continue;
+        if (a->fixed || b->fixed || a->alone || b->alone || a->bytes != b->bytes) continue;
         if (a->result != NOWHERE && b->result != NOWHERE) continue;
         if (classes_part(p, a, b)) merge(p, into, from);
       }
@@ -209,7 +210,7 @@ static void merge_shared(planner *p) {
     uint32_t c = p->ranges[plan->returns[r]->id].class;
     if (param == NOWHERE) continue;
     const class *result = c == NONE ? NULL : &p->classes.data[c], *given = &p->classes.data[param];
-    if (result && !result->kept && result->bytes == given->bytes && classes_part(p, result, given))
+    if (result && !result->alone && result->bytes == given->bytes && classes_part(p, result, given))
       merge(p, c, (uint32_t)param);
     else
       plan->shared_param[r] = NOWHERE;
@@ -381,6 +382,24 @@ static bool tenants_are_apart(const tenant *tenants, const int64_t *offsets, uin
   return true;
 }
 
+// Values that move get a second slot, which has their address.
+static void add_moving(planner *p, uint32_t base) {
+  vt_plan *plan = p->plan;
+  for (uint32_t i = 0; i < plan->value_count; i++) {
+    if (!plan->moving[i].moves) continue;
+    class *k = &p->classes.data[p->ranges[i].class];
+    plan->moving[i].home = k->slot;
+    plan->temp_offsets[plan->temp_count] = plan->temp_offsets[k->slot - base];
+    k->slot = base + plan->temp_count++;
+  }
+}
+
+static uint32_t moving_count(const vt_plan *plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->value_count; i++) count += plan->moving[i].moves;
+  return count;
+}
+
 static void place_temporaries(planner *p) {
   vt_plan *plan = p->plan;
   uint32_t steps = plan->step_count, count = 0;
@@ -408,7 +427,7 @@ static void place_temporaries(planner *p) {
   }
   uint32_t base = plan->param_count + plan->result_count + plan->constant_count;
   plan->temp_count = count;
-  plan->temp_offsets = VT_NEW_ARRAY(&plan->program->arena, int64_t, count);
+  plan->temp_offsets = VT_NEW_ARRAY(&plan->program->arena, int64_t, count + moving_count(plan));
   pieces all = {0};
   for (uint32_t s = 0; s < steps; s++) {
     for (uint32_t t = starting[s]; t != NONE; t = tenants[t].next_starting) {
@@ -421,6 +440,7 @@ static void place_temporaries(planner *p) {
   for (size_t i = 0; i < all.size; i++) plan->temp_bytes = all.data[i].offset + all.data[i].bytes;
   vt_assert_each(i, all.size, !all.data[i].used);
   vt_assert(tenants_are_apart(tenants, plan->temp_offsets, count));
+  add_moving(p, base);
 }
 
 static void set_slots(planner *p) {
