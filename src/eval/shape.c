@@ -15,7 +15,7 @@ vt_status vt_eval_constant(const vt_eval_call *call) {
   const vt_literal *value = vt_attr_literal(call->op, VT_ATTR_VALUE);
   vt_tensor *out = &call->out[0];
   if (!value) return vt_eval_invalid(call->op, "value");
-  vt_assert(vt_type_bytes(value->type) == vt_type_bytes(out->type));
+  vt_assert(value->splat || vt_type_bytes(value->type) == vt_type_bytes(out->type));
   int64_t n = vt_type_elements(out->type);
   if (!n) return VT_OK;
   if (value->splat)

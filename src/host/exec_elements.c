@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec_elements.c - steps of elementwise ops that have no generated code (complex numbers), by the
-// evaluator: the team's threads take pieces of the elements.
+// exec_elements.c - steps of elementwise ops that have no generated code (complex numbers) and of
+// constants of one number, by the evaluator: the team's threads take pieces of the elements.
 #include "host/plan.h"
 
 enum { PIECE = 8 << 10, LEAST = 32 << 10, MOST_TENSORS = 4 };
@@ -36,8 +36,12 @@ static vt_status run_elements(const vt_step *step, vt_exec *exec, vt_frame *cons
   return first;
 }
 
+static bool is_splat(const vt_op *op) {
+  return op->code == VT_OP_CONSTANT && vt_attr_literal(op, VT_ATTR_VALUE)->splat;
+}
+
 bool vt_step_elements(vt_step *step) {
-  bool fits = vt_op_info_get(step->op->code)->class == VT_CLASS_ELTWISE &&
+  bool fits = (vt_op_info_get(step->op->code)->class == VT_CLASS_ELTWISE || is_splat(step->op)) &&
               step->output_count == 1 && step->input_count < MOST_TENSORS &&
               vt_type_elements(step->op->results[0].type) >= LEAST;
   if (fits) step->run = run_elements;
