@@ -287,6 +287,11 @@ int64_t vt_kernel_picoseconds(const vt_kernel *k) {
   return k->parallel ? -1 : k->picoseconds;
 }
 
+bool vt_kernel_ends_exactly(const vt_kernel *k, int64_t elements) {
+  return k->code && !k->scattered_bytes && !k->accumulator_count && k->columns % VECTORS == 0 &&
+         k->rows * k->columns == elements;
+}
+
 int64_t vt_kernel_scratch_bytes(const vt_kernel *k) {
   return k->native ? k->native->scratch_bytes : k->block_bytes * k->block_count;
 }

@@ -57,6 +57,8 @@ void vt_kernel_add_blocks(const vt_kernel *kernel, void *blocks, int64_t count,
 void *vt_kernel_code(const vt_kernel *kernel); // of a loop: the function of loop.h
 // About how long a loop takes that is not shared among threads; -1 for all others.
 int64_t vt_kernel_picoseconds(const vt_kernel *kernel);
+// Whether outputs of so many elements are written to their end and not beyond.
+bool vt_kernel_ends_exactly(const vt_kernel *kernel, int64_t elements);
 int64_t vt_kernel_scratch_bytes(const vt_kernel *kernel);
 // True when output may be the very memory of input (which then dies with this kernel).
 bool vt_kernel_in_place_ok(const vt_kernel *kernel, uint32_t output, uint32_t input);

@@ -5,9 +5,9 @@
 // A dynamic_slice whose bytes lie together in a parameter that nothing changes: its step sets the
 // address of its result to theirs.
 // A value that a dynamic_update_slice puts in place into bytes that lie together: a step before the
-// one that computes it sets its address to where it goes, and the update finds it there. Whether
-// the update is in place is known when memory has been laid out, in a loop when it is entered;
-// where it is not, the value is in memory of its own, its home.
+// one that computes it, and writes no byte past its end, sets its address to where it goes, and the
+// update finds it there. Whether the update is in place is known when memory has been laid out, in
+// a loop when it is entered; where it is not, the value is in memory of its own, its home.
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -134,13 +134,15 @@ static void view_slice(viewer *w, vt_step *step) {
 }
 
 // The step that writes the value of update `at` may write it to its place: the array is there, is
-// read by nothing in between, and the value by nothing afterwards.
+// read by nothing in between, and the value by nothing afterwards; nothing is written past its end.
 static bool can_place(const viewer *w, uint32_t at, const vt_op *op) {
   const vt_value *array = root_of(w, op->operands[0]), *value = root_of(w, op->operands[1]);
   int32_t writer = w->written[value->id];
   if (writer == BEFORE || w->ends[value->id] != (int32_t)at || value == array) return false;
   const vt_step *step = &w->plan->steps[writer];
   if (!vt_step_group(step) || step->kept || w->plan->moving[value->id].moves) return false;
+  if (!vt_kernel_ends_exactly(*vt_step_kernel_of(step), vt_type_elements(value->type)))
+    return false;
   if (w->written[array->id] >= writer || w->read[array->id] >= writer) return false;
   for (uint32_t i = 2; i < op->operand_count; i++)
     if (w->written[root_of(w, op->operands[i])->id] >= writer) return false;
