@@ -27,7 +27,7 @@ try:
     from jax.experimental.pallas.ops.tpu import flash_attention
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-    from jax.sharding import AbstractMesh, NamedSharding
+    from jax.sharding import AbstractMesh, AxisType, NamedSharding
     from jax.sharding import PartitionSpec as P
 except ModuleNotFoundError as missing:
     sys.exit(f"vtpu validate: {sys.executable} has no {missing.name}: pip install jax, or name another Python in VTPU_PYTHON")
@@ -158,7 +158,7 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, k
                    across=False, shifts=False, length=2048):
     """The step, its arguments, and the model's flop a device, in which recomputation does not count."""
     layers, width, heads, kv_heads, size, hidden, vocabulary = MODELS[model]
-    mesh = AbstractMesh((slices, devices // split, split), ("slices", "rows", "columns"))
+    mesh = AbstractMesh((slices, devices // split, split), ("slices", "rows", "columns"), axis_types=(AxisType.Auto,) * 3)
     rows = ("slices", "rows")
     between = NamedSharding(mesh, P(rows, None, "columns" if split > 1 else None))
 
@@ -222,7 +222,7 @@ def language_model(model, devices, slices, batch, activation=None, tied=False, k
 def data_parallel(loss, shapes, batch, devices, trust, sums=jnp.float32):
     """A step of momentum, scaled by the norms of weights and gradients, as LARS and LAMB (with two moments: `trust` 2) do.
     `sums`: as what gradients meet."""
-    mesh = AbstractMesh((devices,), ("all",))
+    mesh = AbstractMesh((devices,), ("all",), axis_types=(AxisType.Auto,))
 
     def update(p, g, *moments):
         moments = [0.9 * m + 0.1 * g**i for i, m in enumerate(moments, 1)]

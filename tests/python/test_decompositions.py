@@ -31,6 +31,7 @@ def test_known(function, shape, target, dtype):
     assert target in text and "cholesky" not in text, "decompositions.def lacks this release of JAX"
 
 
+@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="those of JAX 0.11 are not in decompositions.def: they run as written")
 def test_known_in_double_precision():
     run_python("""
         import jax, jax.numpy as jnp, numpy as np
