@@ -146,6 +146,7 @@ RULE(compare) {
   static const char *const types[] = {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"};
   const vt_hlo_attr *direction = vt_hlo_find(i, VT_HLO_FIELD_DIRECTION);
   const vt_hlo_attr *type = vt_hlo_find(i, VT_HLO_FIELD_COMPARE_TYPE);
+  const vt_hlo_attr *order = vt_hlo_find(i, VT_HLO_FIELD_COMPARE_ORDER);
   vt_raw_op *op;
   VT_TRY(plain_op(c, i, code, &op));
   int64_t which = -1, kind = type && type->string.size ? -1 : 0;
@@ -153,7 +154,11 @@ RULE(compare) {
     if (vt_string_is(direction->string, directions[k])) which = k;
   for (int k = 0; k < 5 && type; k++)
     if (vt_string_is(type->string, types[k])) kind = k;
-  if (which < 0 || kind < 0) return refuse(c, "the direction or type is not known");
+  if (order && vt_string_is(order->string, "TOTAL")) // newer than the type
+    kind = VT_CMPTYPE_TOTALORDER;
+  else if (order && order->string.size && !vt_string_is(order->string, "PARTIAL"))
+    kind = -1;
+  if (which < 0 || kind < 0) return refuse(c, "the direction, type or order is not known");
   vt_from_hlo_set_i64(c, op, "comparison_direction", which);
   vt_from_hlo_set_i64(c, op, "compare_type", kind);
   *out_value = op->results;
