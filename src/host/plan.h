@@ -180,6 +180,9 @@ vt_status vt_exec_plan(vt_exec *exec, const vt_plan *plan, vt_frame *const *fram
 // True when `value` depends on one parameter only, which the caller does not donate and which is no
 // state: no result has its type. In a loop: when it is a parameter that no turn changes.
 bool vt_keep_likely(const vt_plan *plan, const vt_value *value);
+// Whether a parameter has the same bytes for as long as the plan runs; for a loop once its steps
+// are made.
+bool vt_param_stays(const vt_plan *plan, const vt_value *param);
 void vt_plan_keep(vt_plan *plan); // between the steps and their memory
 void vt_keep_begin(vt_program *program, const vt_run *run, vt_frame *frame);
 void vt_keep_drop(vt_program *program);

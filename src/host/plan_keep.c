@@ -76,9 +76,15 @@ bool vt_keep_likely(const vt_plan *plan, const vt_value *value) {
     if (!pure) return false;
     value = value->op->operands[0];
   }
-  if (!is_param(value) || is_returned(plan, value)) return false;
+  return is_param(value) && !is_returned(plan, value) && vt_param_stays(plan, value);
+}
+
+bool vt_param_stays(const vt_plan *plan, const vt_value *param) {
+  uint32_t index = (uint32_t)param->index;
+  if (plan->kind == VT_PLAN_LOOP) return index >= plan->result_count || plan->invariant[index];
   const vt_io_info *info = plan->func->param_info;
-  return !info || (!info[value->index].donor && info[value->index].alias_output < 0);
+  return plan->kind == VT_PLAN_MAIN &&
+         (!info || (!info[index].donor && info[index].alias_output < 0));
 }
 
 typedef struct keeper {
@@ -164,8 +170,7 @@ static void count_readers(keeper *k) {
 // Whether a loop's value is the same in all turns.
 static bool is_fixed(const vt_plan *loop, const vt_value *value) {
   const vt_value *root = loop->roots[value->id];
-  if (!is_param(root)) return is_constant(root);
-  return (uint32_t)root->index >= loop->result_count || loop->invariant[root->index];
+  return is_param(root) ? vt_param_stays(loop, root) : is_constant(root);
 }
 
 static void keep_in_loop(vt_plan *loop) {

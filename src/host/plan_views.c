@@ -21,7 +21,7 @@ typedef struct view {
   const vt_native *move;
   int32_t rank;
   uint32_t *starts;      // a slice: among the inputs of its step; else the inputs
-  const vt_step *update; // NULL: a slice
+  const vt_step *update; // that finds the value in its place; a slice has none
   uint32_t array, value; // update: its inputs
   const uint32_t *home;  // slot
 } view;
@@ -95,16 +95,6 @@ static uint32_t input_of(const vt_step *step, const vt_value *operand) {
   return i;
 }
 
-// A parameter that has the same bytes for as long as the plan runs.
-static bool is_fixed(const vt_plan *plan, const vt_value *root) {
-  if (root->op || root->index < 0) return false;
-  uint32_t index = (uint32_t)root->index;
-  if (plan->kind == VT_PLAN_LOOP) return index >= plan->result_count || plan->invariant[index];
-  const vt_io_info *info = plan->func->param_info;
-  return plan->kind == VT_PLAN_MAIN &&
-         (!info || (!info[index].donor && info[index].alias_output < 0));
-}
-
 static vt_value *root_of(const viewer *w, const vt_value *value) {
   return w->plan->roots[value->id];
 }
@@ -114,8 +104,8 @@ static void view_slice(viewer *w, vt_step *step) {
   if (!op) return;
   vt_plan *plan = w->plan;
   vt_arena *arena = &plan->program->arena;
-  const vt_value *out = step->outputs[0];
-  if (!is_fixed(plan, root_of(w, op->operands[0])) ||
+  const vt_value *out = step->outputs[0], *array = root_of(w, op->operands[0]);
+  if (array->op || array->index < 0 || !vt_param_stays(plan, array) ||
       w->ends[out->id] == (int32_t)plan->step_count ||
       !lies_together(op->operands[0]->type, out->type))
     return;

@@ -79,8 +79,8 @@ static void set_asleep(bool wanted) {
 }
 
 int32_t vt_waiting_team(int64_t nanoseconds, int32_t threads) {
-  // A region of threads that spin, and each thread that has to be woken: 30 to 50 us on two cores,
-  // 150 to 330 on sixteen (virtual ones both).
+  // A region of threads that spin, and each thread that has to be woken: 30 to 50 us on two virtual
+  // cores. Not measured by itself on more.
   enum { SPINNING_NS = 8 * 1000, WAKING_NS = 20 * 1000 };
   if (!managed || threads < 2) return threads;
   int64_t cost = sleeping ? WAKING_NS * (threads - 1) : SPINNING_NS;
