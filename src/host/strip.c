@@ -20,14 +20,16 @@
 #include "host/waiting.h"
 
 enum {
-  STRIP = 128,     // rows of a task
-  LONG = 1024,     // K from which it is half of that
-  DEPTH = 8,       // tiles of K, of which both sides of two by two sums fit the first cache
-  ALIGNED = 2048,  // bytes: rows that lie so far apart, or twice, push each other out of it
-  PACKED = 384,    // columns that pay for a copy
-  FETCHED = 4,     // tiles of rows ahead
-  TASKS = 4,       // at least, for each thread
-  COLUMNS = 4 * T, // of which a block is a multiple: whole vectors of generated code
+  STRIP = 128,       // rows of a task
+  LONG = 1024,       // K from which it is half of that
+  DEEP = 4096,       // without the matrix unit K from which it is cut,
+  DEEP_PIECE = 2048, // into pieces of which 64 columns stay in the second cache
+  DEPTH = 8,         // tiles of K, of which both sides of two by two sums fit the first cache
+  ALIGNED = 2048,    // bytes: rows that lie so far apart, or twice, push each other out of it
+  PACKED = 384,      // columns that pay for a copy
+  FETCHED = 4,       // tiles of rows ahead
+  TASKS = 4,         // at least, for each thread
+  COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
   MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
@@ -106,7 +108,7 @@ static bool own_rhs(const vt_strip *p) {
 
 static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
-  int64_t strip = p->k > LONG ? STRIP / 2 : STRIP;
+  int64_t strip = p->k > LONG && !p->piece ? STRIP / 2 : STRIP;
   // Each task copies lines above and below its own: as few tasks as keep all threads busy.
   if (p->windowed)
     strip =
@@ -124,10 +126,9 @@ static void choose_blocks(vt_strip *p) {
   if (p->whole_rows || own_rhs(p)) return;
   strips = p->items * tiles_of(rows, p->block_m);
   int64_t blocks = most(tiles_of(TASKS * p->threads, strips), 1);
-  blocks = most(blocks, tiles_of(p->n * p->k * 2, BLOCK_BYTES));
-  if (!p->tiles)
-    blocks =
-        most(blocks, tiles_of(p->n * (p->k * 2 + rows_of_task(p, p->block_m) * 4), BOTH_BYTES));
+  int64_t rhs = p->n * p->k * 2, sums = p->n * rows_of_task(p, p->block_m) * 4;
+  blocks = most(blocks, tiles_of(p->piece ? sums : rhs, BLOCK_BYTES));
+  if (!p->tiles && !p->piece) blocks = most(blocks, tiles_of(rhs + sums, BOTH_BYTES));
   p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
 }
 
@@ -180,6 +181,7 @@ bool vt_strip_prepare(vt_strip *p) {
   if (p->windowed ? !prepare_window(p) : p->k % 2 != 0) return false;
   p->full = p->length / PAIRED, p->tail = p->length % PAIRED;
   p->depth = p->runs * (p->full + (p->tail > 0));
+  p->piece = !p->tiles && !p->windowed && p->k >= DEEP ? DEEP_PIECE : 0;
   choose_blocks(p);
   p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
   // An odd number of lines: 16 rows, a tile, lie in different sets of the first cache.

@@ -47,6 +47,7 @@ typedef struct vt_strip {
   int64_t starts[VT_STRIP_RUNS]; // bytes
   int64_t full, tail;            // tiles of a run, numbers behind them
   int64_t depth;                 // tiles of K
+  int64_t piece;                 // numbers of K that are multiplied with all columns; 0: all
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
   int64_t sums_row;              // elements between rows of sums; whole tiles of columns
   int64_t rhs_bytes;             // laid out; of an item where each has its own

@@ -29,6 +29,8 @@ typedef struct block {
   int64_t across; // bytes from 16 columns to the next
   float *sums;
   int64_t sums_row;
+  int64_t pairs;                 // of a run
+  bool goes_on;                  // from the sums that are there
   const char *ahead, *next;      // rows of the left side; columns of the right side
   int64_t ahead_step, next_step; // bytes; 0: nothing
   bool fetches;                  // the sums' lines, too
@@ -53,14 +55,16 @@ step(const block *b, __m512 sums[ROWS][VECTORS], const char *const *left, const 
 
 PAIRS static inline __attribute__((always_inline)) void multiply(const block *b, int R, int V) {
   const vt_strip *p = b->strip;
-  int64_t pairs = p->length / 2, run_bytes = (p->full + (p->tail > 0)) * TILE_BYTES;
+  int64_t pairs = b->pairs, run_bytes = (p->full + (p->tail > 0)) * TILE_BYTES;
   int64_t first = !b->fetches ? 0 : pairs < R * V ? pairs : R * V;
   const char *ahead = b->ahead, *next = b->next, *place = (const char *)(b->sums + R * b->sums_row);
   __m512 sums[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < V; j++) sums[i][j] = _mm512_setzero_ps();
+    for (int j = 0; j < V; j++)
+      sums[i][j] =
+          b->goes_on ? _mm512_loadu_ps(b->sums + i * b->sums_row + j * LANES) : _mm512_setzero_ps();
   for (int64_t run = 0; run < p->runs; run++) {
     const char *right = b->rhs + run * run_bytes, *left[ROWS];
 #pragma GCC unroll 8
@@ -101,29 +105,41 @@ static const char *row_at(const vt_strip_pairs *t, int64_t i) {
   return t->lhs + i / t->line * t->lhs_line + i % t->line * t->lhs_row;
 }
 
+// Up to 64 columns, and what is multiplied next: of a matrix other columns, then another piece.
+static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t from, int64_t pairs) {
+  const vt_strip *p = t->strip;
+  int64_t left = (t->columns - column + LANES - 1) / LANES, wide = left < VECTORS ? left : VECTORS;
+  int64_t most = most_rows[wide - 1], whole = p->length / 2, group = column / (VECTORS * LANES);
+  // Parts of nearly the same number of rows: few sums would wait for each other.
+  int64_t parts = (t->rows + most - 1) / most;
+  bool dense = !p->windowed && t->lhs_row == p->k * 2, more = from + pairs < whole;
+  block b = {.strip = p, .across = p->depth * TILE_BYTES, .sums_row = t->sums_row};
+  b.pairs = pairs, b.goes_on = from > 0;
+  b.fetches = t->sums_row == p->n && !from;
+  b.rhs = t->rhs + column / LANES * b.across + from * STEP;
+  for (int64_t part = 0; part < parts; part++) {
+    int64_t low = t->rows * part / parts, high = t->rows * (part + 1) / parts;
+    for (int64_t i = low; i < high; i++) b.rows[i - low] = row_at(t, i) + from * 4;
+    b.ahead = b.rows[0], b.next = b.rhs;
+    b.ahead_step = b.next_step = 0;
+    if (t->fetches && left > VECTORS && pairs == whole) {
+      int64_t bytes = VECTORS * b.across / parts;
+      b.next += VECTORS * b.across + part * bytes;
+      b.next_step = bytes / (p->runs * pairs) + 1;
+    }
+    if (dense && !column && pairs == whole)
+      b.ahead += AHEAD * t->lhs_row, b.ahead_step = 4 * (high - low);
+    else if (more && group < high - low)
+      b.ahead = b.rows[group] + pairs * 4, b.ahead_step = 4;
+    b.sums = t->sums + low * t->sums_row + column;
+    multiply_of[wide - 1][high - low - 1](&b);
+  }
+}
+
 void vt_strip_multiply_pairs(const vt_strip_pairs *t) {
   const vt_strip *p = t->strip;
-  int64_t vectors = (t->columns + LANES - 1) / LANES;
-  bool dense = !p->windowed && t->lhs_row == p->k * 2;
-  for (int64_t j = 0; j < vectors; j += VECTORS) {
-    int64_t wide = vectors - j < VECTORS ? vectors - j : VECTORS, most = most_rows[wide - 1];
-    // Parts of nearly the same number of rows: few sums would wait for each other.
-    int64_t parts = (t->rows + most - 1) / most;
-    block b = {.strip = p, .across = p->depth * TILE_BYTES, .sums_row = t->sums_row};
-    b.fetches = t->sums_row == p->n;
-    b.rhs = t->rhs + j * b.across;
-    for (int64_t part = 0; part < parts; part++) {
-      int64_t low = t->rows * part / parts, high = t->rows * (part + 1) / parts;
-      for (int64_t i = low; i < high; i++) b.rows[i - low] = row_at(t, i);
-      b.ahead = b.rows[0], b.next = b.rhs;
-      if (t->fetches && j + VECTORS < vectors) {
-        int64_t bytes = VECTORS * b.across / parts;
-        b.next += VECTORS * b.across + part * bytes;
-        b.next_step = bytes / (p->runs * (p->length / 2)) + 1;
-      }
-      if (dense && !j) b.ahead += AHEAD * t->lhs_row, b.ahead_step = 4 * (high - low);
-      b.sums = t->sums + low * t->sums_row + j * LANES;
-      multiply_of[wide - 1][high - low - 1](&b);
-    }
-  }
+  int64_t whole = p->length / 2, piece = p->piece ? p->piece / 2 : whole;
+  for (int64_t from = 0; from < whole; from += piece)
+    for (int64_t column = 0; column < t->columns; column += VECTORS * LANES)
+      multiply_columns(t, column, from, whole - from < piece ? whole - from : piece);
 }

@@ -14,6 +14,7 @@
 #include "host/cpu.h"
 #include "host/plan.h"
 #include "host/steps.h"
+#include "host/strip.h"
 #include "import/import.h"
 #include "ir/number.h"
 
@@ -163,7 +164,8 @@ static const char attention[] =
   OP("r", "add", "s", "y", "tensor<100x" n "xf32>")
 #define SUM_PARAMS(k, n)                                                                           \
   "%x: tensor<100x" k "xbf16>, %w: tensor<" k "x" n "xbf16>, %y: tensor<100x" n "xf32>"
-static const char aligned_sum[] = SUM("2048", "404"), deep_sum[] = SUM("1010", "50");
+static const char aligned_sum[] = SUM("2048", "404"), deep_sum[] = SUM("1010", "50"),
+                  deeper_sum[] = SUM("5002", "200");
 
 #define DEEP "tensor<2x9x9x70xf32>"
 static const char deep_window[] =
@@ -323,7 +325,23 @@ static void rows_are_right(void **state) {
     check(&adding_rows[i], joins, kernels_behind[i]);
 }
 
+static void deep_products_are_cut_along_k(void **state) {
+  (void)state;
+  static const row deeper = {"deeper", SUM_PARAMS("5002", "200"), "tensor<100x200xf32>", deeper_sum,
+                             true};
+  check(&deeper, true, 0);
+  if (!vt_host_fast_bf16() || vt_host_has_amx()) skip();
+  for (int k = 1024; k <= 8192; k *= 2) {
+    vt_strip strip = {.m = 2048, .n = 512, .k = k, .lhs_row = k, .rhs_row = 512, .rhs_column = 1};
+    assert_true(vt_strip_prepare(&strip));
+    assert_int_equal(strip.piece, k < 4096 ? 0 : 2048);
+    // Otherwise all rows are read again for each block.
+    if (strip.piece && strip.threads <= 4) assert_int_equal(strip.block_n, strip.n);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right),
+                                     cmocka_unit_test(deep_products_are_cut_along_k)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
