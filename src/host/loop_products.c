@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "host/loop_stack.h"
 #include "ir/loop.h"
 #include "ir/precision.h"
 #include "passes/rewrite.h"
@@ -169,27 +170,12 @@ static bool do_before(const spreading *s, vt_op *product) {
   return true;
 }
 
-// Whether the index has each place of a stack on one trip.
 static bool has_each_place(const spreading *s, const vt_value *at, int64_t count) {
-  int64_t first, step;
-  if (count != s->trips || (vt_dtype_get(at->type.dtype)->bits < 32 && count > INT8_MAX) ||
-      !vt_loop_steps(s->loop, at, &first, &step))
-    return false;
-  return (step == 1 && first == 0) || (step == -1 && first == count - 1);
+  return vt_loop_has_each_place(s->loop, s->trips, at, count);
 }
 
-// The result of the loop to which the update writes all of a stack, one element on each trip; -1:
-// it is none.
 static int32_t stack_written(const spreading *s, const vt_op *update) {
-  const vt_func *body = s->body;
-  if (update->code != VT_OP_DYNAMIC_UPDATE_SLICE) return -1;
-  const vt_value *all = update->operands[0];
-  if (all->op || (uint32_t)all->index >= body->return_count ||
-      body->returns[all->index] != &update->results[0] ||
-      !vt_is_element_of(all->type, update->operands[1]->type, update->operands + 2) ||
-      !has_each_place(s, update->operands[2], all->type.dims[0]))
-    return -1;
-  return all->index;
+  return vt_loop_stack_written(s->loop, s->trips, update);
 }
 
 static bool is_view(const vt_op *op) {

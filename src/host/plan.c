@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "host/loop_stack.h"
 #include "host/plan.h"
 #include "host/steps.h"
 
@@ -149,11 +150,12 @@ static void set_values_of_op(vt_plan *plan, vt_step *step, vt_op *op) {
   vt_step_set_values(plan, step, op->operand_count, op->operands, op->result_count, outputs);
 }
 
-// A value that exists in the plan only: the result of an added copy.
+// A value that exists in the plan only: the result of an added copy, or room.
 static vt_value *add_value(vt_plan *plan, vt_type type) {
-  vt_assert(plan->value_count < (uint32_t)plan->func->value_count + plan->result_count);
+  vt_assert(plan->value_count < plan->value_room);
   vt_value *value = VT_NEW(&plan->program->arena, vt_value);
-  *value = (vt_value){.type = type, .func = plan->func, .id = (int32_t)plan->value_count};
+  *value =
+      (vt_value){.type = type, .func = plan->func, .index = -1, .id = (int32_t)plan->value_count};
   plan->roots[plan->value_count++] = value;
   return value;
 }
@@ -170,6 +172,35 @@ static void alias_invariants(vt_plan *plan, const vt_op *op, const bool *invaria
     if (invariant[i]) plan->roots[op->results[i].id] = plan->roots[op->operands[i]->id];
 }
 
+static vt_status run_nothing(const vt_step *step, vt_exec *exec, vt_frame *const *frames,
+                             uint32_t count) {
+  (void)step, (void)exec, (void)frames, (void)count;
+  return VT_OK;
+}
+
+// A stack of which a loop writes every element before anything reads it begins as room for it: what
+// it was made of, often zeros, needs neither be there nor be copied. NULL: the loop has none.
+static vt_value **make_room(vt_plan *plan, const vt_op *loop) {
+  vt_arena *arena = &plan->program->arena;
+  const bool *fills = vt_loop_fills(arena, loop);
+  vt_value **inputs = NULL;
+  for (uint32_t i = 0; i < loop->result_count; i++) {
+    vt_type type = loop->results[i].type;
+    if (!fills[i] || vt_type_bytes(type) <= KEPT_SPLAT_BYTES) continue;
+    if (!inputs) {
+      inputs = VT_NEW_ARRAY(arena, vt_value *, loop->operand_count);
+      memcpy(inputs, loop->operands, sizeof *inputs * loop->operand_count);
+    }
+    vt_value **out = VT_NEW(arena, vt_value *);
+    *out = inputs[i] = add_value(plan, type);
+    vt_step *step = add_step(plan);
+    vt_step_set_values(plan, step, 0, NULL, 1, out);
+    step->run = run_nothing;
+    step->runner = "room";
+  }
+  return inputs;
+}
+
 static vt_status add_op(vt_plan *plan, vt_op *op) {
   if (token_only(op)) return VT_OK;
   if (vt_op_is_alias(op)) {
@@ -184,8 +215,10 @@ static vt_status add_op(vt_plan *plan, vt_op *op) {
     const vt_literal *literal = vt_attr_literal(op, VT_ATTR_VALUE);
     if (!literal->splat || vt_type_bytes(literal->type) <= KEPT_SPLAT_BYTES) return VT_OK;
   }
+  vt_value **inputs = op->code == VT_OP_WHILE ? make_room(plan, op) : NULL;
   vt_step *step = add_step(plan);
   set_values_of_op(plan, step, op);
+  if (inputs) step->inputs = inputs;
   switch (op->code) {
   case VT_OP_WHILE: {
     const bool *invariant = vt_step_loop(plan, step);
@@ -275,7 +308,10 @@ static vt_plan *new_plan(vt_program *program, vt_func *func, vt_plan_kind kind,
                     .carried = kind == VT_PLAN_LOOP ? func->return_count : 0,
                     .frame_count = frame_count,
                     .value_count = (uint32_t)func->value_count};
-  plan->roots = VT_NEW_ARRAY(&program->arena, vt_value *, plan->value_count + func->return_count);
+  plan->value_room = plan->value_count + func->return_count;
+  for (const vt_op *op = func->first; op; op = op->next)
+    if (op->code == VT_OP_WHILE) plan->value_room += op->result_count;
+  plan->roots = VT_NEW_ARRAY(&program->arena, vt_value *, plan->value_room);
   for (uint32_t i = 0; i < func->param_count; i++)
     plan->roots[func->params[i]->id] = func->params[i];
   for (vt_op *op = func->first; op; op = op->next)

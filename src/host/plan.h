@@ -110,7 +110,7 @@ struct vt_plan {
   vt_moving *moving; // by value id
 
   // While the plan is made: by value id, with room for the values that plan.c adds.
-  uint32_t value_count;
+  uint32_t value_count, value_room;
   vt_value **roots;   // the value whose bytes this one names, usually itself
   vt_value **returns; // roots or values made by added copies
 };

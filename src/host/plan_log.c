@@ -18,7 +18,9 @@ uint64_t vt_step_clock(void) {
 static void describe(const vt_step *step, vt_text *text) {
   vt_arena scratch = {0};
   vt_text_printf(text, "%-9s ", step->runner);
-  vt_text_put(text, step->op ? vt_op_describe(step->op, &scratch) : "copy of a result");
+  vt_text_put(text, step->op            ? vt_op_describe(step->op, &scratch)
+                    : step->input_count ? "copy of a result"
+                                        : "for a loop");
   for (uint32_t i = 0; i < step->input_count && i < 4; i++) {
     vt_text_put(text, i ? ", " : "  ");
     vt_type_print(text, step->inputs[i]->type);

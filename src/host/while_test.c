@@ -155,7 +155,73 @@ static void rows_are_right(void **state) {
   }
 }
 
+// Scans: while (i < 4) { s = s, at `at` row; i++ } with s all 7 at first. Whether what s was need
+// not be there, and the first elements of the first and last row after it.
+typedef struct scan {
+  const char *name, *at, *row;
+  bool fills;
+  int32_t first, last;
+} scan;
+
+#define STACK "tensor<4x20000xi32>"
+#define COUNT                                                                                      \
+  "%row = stablehlo.broadcast_in_dim %i, dims = [] : (tensor<i32>) -> tensor<1x20000xi32>\n"
+#define BEFORE                                                                                     \
+  "%row = stablehlo.dynamic_slice %s, %three, %c0, sizes = [1, 20000] : (" STACK                   \
+  ", tensor<i32>, tensor<i32>) -> tensor<1x20000xi32>\n"
+
+static const scan scans[] = {
+    {"each row", "i", COUNT, true, 0, 3},
+    {"backwards", "back", COUNT, true, 3, 0},
+    {"all but the first", "i1", COUNT, false, 7, 3},
+    {"one row", "c1", COUNT, false, 7, 7},
+    {"read before it is written", "i", BEFORE, false, 7, 7},
+};
+
+static void stacks_that_a_loop_fills_begin_empty(void **state) {
+  (void)state;
+  for (size_t k = 0; k < sizeof scans / sizeof *scans; k++) {
+    const scan *c = &scans[k];
+    vt_text text = {0};
+    vt_text_printf(
+        &text,
+        "module @m {\nfunc.func @main() -> " STACK " {\n"
+        "%%c0 = stablehlo.constant dense<0> : tensor<i32>\n"
+        "%%start = stablehlo.constant dense<7> : " STACK "\n"
+        "%%w:2 = stablehlo.while(%%i = %%c0, %%s = %%start) : tensor<i32>, " STACK "\ncond {\n"
+        "%%n = stablehlo.constant dense<4> : tensor<i32>\n"
+        "%%p = stablehlo.compare LT, %%i, %%n : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+        "stablehlo.return %%p : tensor<i1>\n} do {\n"
+        "%%c1 = stablehlo.constant dense<1> : tensor<i32>\n"
+        "%%three = stablehlo.constant dense<3> : tensor<i32>\n"
+        "%%i1 = stablehlo.add %%i, %%c1 : tensor<i32>\n"
+        "%%back = stablehlo.subtract %%three, %%i : tensor<i32>\n%s"
+        "%%u = stablehlo.dynamic_update_slice %%s, %%row, %%%s, %%c0 : (" STACK
+        ", tensor<1x20000xi32>, tensor<i32>, tensor<i32>) -> " STACK "\n"
+        "stablehlo.return %%i1, %%u : tensor<i32>, " STACK "\n}\nreturn %%w#1 : " STACK "\n}\n}\n",
+        c->row, c->at);
+    vt_program *program = NULL;
+    vt_host_options options = {.device_count = 1, .compile_all = true};
+    vt_status st = vt_host_compile(import(vt_text_string(&text)), &options, &program);
+    if (st) fail_msg("%s: %s", c->name, vt_status_message(st));
+    bool fills = false;
+    for (uint32_t i = 0; i < program->plan->step_count; i++)
+      fills |= !strcmp(program->plan->steps[i].runner, "room");
+    if (fills != c->fills) fail_msg("%s: %s", c->name, fills ? "is filled" : "is not");
+    int32_t *out = vt_host_alloc(4 * 20000 * 4);
+    memset(out, 0x55, 4 * 20000 * 4);
+    st = vt_program_run(program, &(vt_run){.results = (void *[]){out}});
+    if (st) fail_msg("%s: %s", c->name, vt_status_message(st));
+    if (out[0] != c->first || out[3 * 20000] != c->last)
+      fail_msg("%s: %d %d", c->name, out[0], out[3 * 20000]);
+    vt_host_free(out);
+    vt_program_destroy(program);
+    vt_text_free(&text);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right),
+                                     cmocka_unit_test(stacks_that_a_loop_fills_begin_empty)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
