@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "distributed/hello.h"
 #include "distributed/metadata.h"
 #include "distributed/peers.h"
 #include "distributed/root.h"
@@ -490,6 +491,48 @@ static void a_death_while_talking_is_noticed_by_all(void **state) {
   }
 }
 
+// The connection with process 0, to which each connects.
+static int socket_of_first(const world *w) {
+  for (int fd = 3; fd < 256; fd++) {
+    struct sockaddr_in a;
+    socklen_t size = sizeof a;
+    if (!getpeername(fd, (struct sockaddr *)&a, &size) && a.sin_family == AF_INET &&
+        ntohs(a.sin_port) == w->addresses[0].port)
+      return fd;
+  }
+  return -1;
+}
+
+// Process 2 ends with a body on its way, and behind it the word that process 1 has ended.
+static int end_before_a_body(const world *w, int32_t i) {
+  vt_peers *peers;
+  if (i == 2) {
+    uint8_t words[2000] = {0}, *at = words;
+    vt_status st = join_world(w, i, 60, &peers);
+    int fd = st ? -1 : socket_of_first(w);
+    vt_status_free(st);
+    vt_frame_write((vt_frame){VT_FRAME_APART, 2, LARGE}, at);
+    vt_frame_write((vt_frame){VT_FRAME_MESSAGE, 2, 1000}, at += VT_FRAME_BYTES + 2);
+    vt_frame_write((vt_frame){VT_FRAME_LOST, 0, 1}, at += VT_FRAME_BYTES + 2 + 1000);
+    ssize_t size = at + VT_FRAME_BYTES - words;
+    return fd < 0 || write(fd, words, (size_t)size) != size;
+  }
+  if (!join_and_start(w, i, &peers)) return 1;
+  pthread_mutex_lock(&the_box.lock);
+  while (the_box.lost < 1 + i) pthread_cond_wait(&the_box.changed, &the_box.lock);
+  pthread_mutex_unlock(&the_box.lock);
+  if (i == 1) return 0;
+  return the_box.messages ||
+         expect_error(vt_error(VT_UNAVAILABLE, "%s", the_box.why), "process 1 (host 127.0.0.1");
+}
+
+static void the_first_end_is_told_behind_a_body(void **state) {
+  (void)state;
+  world w = world_of(3);
+  for (int32_t i = 0; i < w.count; i++) w.transport[i] = VT_TRANSPORT_UCX;
+  run_world(&w, end_before_a_body, -1);
+}
+
 // A word from each to each, then a death.
 static int be_one_of_many(const world *w, int32_t i) {
   vt_peers *peers;
@@ -781,6 +824,7 @@ int main(void) {
       cmocka_unit_test(all_messages_arrive),
       cmocka_unit_test(a_death_is_noticed_by_all),
       cmocka_unit_test(a_death_while_talking_is_noticed_by_all),
+      cmocka_unit_test(the_first_end_is_told_behind_a_body),
       cmocka_unit_test(many_processes_meet),
       cmocka_unit_test(a_dead_process_with_children_is_dead),
       cmocka_unit_test(leaving_is_no_death),

@@ -502,6 +502,14 @@ static vt_status take_head(vt_peers *p, int32_t i) {
   return VT_OK;
 }
 
+// What a frame says of ends, if it does.
+static void take_word(vt_peers *p, int32_t i, vt_frame frame) {
+  peer *q = &p->peers[i];
+  if (frame.kind == VT_FRAME_BYE) q->left = true;
+  if (frame.kind == VT_FRAME_LOST && frame.body < (uint64_t)p->count && frame.body != (uint64_t)i)
+    q->cause = (int32_t)frame.body;
+}
+
 static vt_status take_frame(vt_peers *p, int32_t i) {
   peer *q = &p->peers[i];
   vt_status st = vt_frame_read(q->frame_bytes, &q->frame);
@@ -509,10 +517,7 @@ static vt_status take_frame(vt_peers *p, int32_t i) {
               (q->frame.kind == VT_FRAME_APART && (!q->by_ucx || !q->frame.body))))
     st = vt_error(VT_INVALID_ARGUMENT, "a message of kind %u", q->frame.kind);
   if (st) return vt_status_wrap(st, "%s", q->name);
-  if (q->frame.kind == VT_FRAME_BYE) q->left = true;
-  if (q->frame.kind == VT_FRAME_LOST && q->frame.body < (uint64_t)p->count &&
-      q->frame.body != (uint64_t)i)
-    q->cause = (int32_t)q->frame.body;
+  take_word(p, i, q->frame);
   if (q->frame.kind > VT_FRAME_APART) {
     q->got = 0;
     return VT_OK;
@@ -573,6 +578,39 @@ static void read_from(vt_peers *p, int32_t i) {
 
 // ---- bodies by UCX ------------------------------------------------------------------------------
 
+// Reads `size` bytes of what is there; those beyond `room` are dropped.
+static bool read_there(peer *q, uint8_t *out, size_t room, uint64_t size) {
+  uint8_t dropped[4096];
+  for (uint64_t at = 0; at < size;) {
+    bool keep = at < room;
+    uint64_t most = keep ? room - at : sizeof dropped;
+    ssize_t n = recv(q->fd, keep ? out + at : dropped, most < size - at ? most : size - at, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += (uint64_t)n;
+  }
+  return true;
+}
+
+// A body will not arrive. What its sender said behind it of ends holds all the same: who ended
+// first. The messages in between are lost.
+static void lose_behind_body(vt_peers *p, int32_t i, const char *how) {
+  peer *q = &p->peers[i];
+  uint8_t bytes[VT_FRAME_BYTES];
+  vt_frame frame;
+  for (double until = now_s() + APART_S; now_s() < until;) {
+    if (!read_there(q, bytes, sizeof bytes, sizeof bytes)) break;
+    vt_status st = vt_frame_read(bytes, &frame);
+    vt_status_free(st);
+    if (st || frame.kind > VT_FRAME_BYE) break;
+    take_word(p, i, frame);
+    if (frame.kind <= VT_FRAME_APART &&
+        !read_there(q, NULL, 0, frame.head + (frame.kind == VT_FRAME_MESSAGE ? frame.body : 0)))
+      break;
+  }
+  lose(p, i, gone(p, q, how));
+}
+
 // Whether the body that this peer's stream waits for has arrived, or has failed.
 static void take_apart(vt_peers *p, int32_t i) {
   peer *q = &p->peers[i];
@@ -583,7 +621,7 @@ static void take_apart(vt_peers *p, int32_t i) {
   if (state == VT_UCX_DONE)
     deliver(p, i);
   else
-    lose(p, i, gone(p, q, "sent something by UCX that did not arrive"));
+    lose_behind_body(p, i, "sent something by UCX that did not arrive");
 }
 
 // The stream has ended: what was sent before may still be on its way.
@@ -593,7 +631,7 @@ static void take_last(vt_peers *p, int32_t i) {
     vt_ucx_progress(p->ucx);
     take_apart(p, i);
   }
-  if (q->waits) lose(p, i, gone(p, q, "ended"));
+  if (q->waits) lose_behind_body(p, i, "ended");
 }
 
 static void begin_apart(vt_peers *p) {
@@ -609,20 +647,26 @@ static void begin_apart(vt_peers *p) {
   }
 }
 
+// It cannot be written to. What it said before its end is still to be read.
+static void lose_after_reading(vt_peers *p, int32_t i, const char *how) {
+  peer *q = &p->peers[i];
+  for (double until = now_s() + APART_S; q->fd >= 0 && now_s() < until;) {
+    if (recv(q->fd, &(char){0}, 1, MSG_PEEK) <= 0) break;
+    (q->waits ? take_last : read_from)(p, i);
+  }
+  if (q->fd >= 0) lose(p, i, gone(p, q, how));
+}
+
 // Takes `o`, whose body has gone, or not.
 static void finish_apart(vt_peers *p, outgoing *o, vt_ucx_state state) {
   peer *q = &p->peers[o->to];
-  int32_t to = o->to;
   o->next = NULL;
   o->apart.size = 0;
-  if (state == VT_UCX_FAILED)
-    o->error = q->why ? vt_status_copy(q->why) : gone(p, q, "cannot be reached by UCX");
-  vt_status why = o->error ? vt_status_copy(o->error) : VT_OK;
+  if (state == VT_UCX_FAILED) {
+    lose_after_reading(p, o->to, "cannot be reached by UCX");
+    o->error = vt_status_copy(q->why);
+  }
   finish(p, o);
-  if (why && q->fd >= 0)
-    lose(p, to, why);
-  else
-    vt_status_free(why);
 }
 
 static void move_apart(vt_peers *p) {
@@ -652,12 +696,7 @@ static void write_to(vt_peers *p, int32_t i) {
   outgoing *complete = write_queue(q, &good);
   pthread_mutex_unlock(&q->lock);
   finish(p, complete);
-  // What it said before its end is still to be read.
-  if (!good) {
-    while (q->fd >= 0 && recv(q->fd, &(char){0}, 1, MSG_PEEK) > 0)
-      (q->waits ? take_last : read_from)(p, i);
-    if (q->fd >= 0) lose(p, i, gone(p, q, "ended"));
-  }
+  if (!good) lose_after_reading(p, i, "ended");
 }
 
 // A stream that is not read fills all the same, while its peer lives.
