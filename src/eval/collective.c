@@ -72,7 +72,7 @@ static vt_status read_rows(const vt_op *op, bool alone, int64_t ids, vt_group_li
   return VT_OK;
 }
 
-static vt_status groups_of(const vt_op *op, int32_t devices, vt_group_list *out) {
+vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) {
   int32_t partitions, replicas;
   vt_group_list rows = {0};
   id_kind kind = kind_of(op);
@@ -101,44 +101,6 @@ static vt_status groups_of(const vt_op *op, int32_t devices, vt_group_list *out)
       }
   free(rows.members);
   return st;
-}
-
-// Groups along axes of a mesh: devices that differ only in those coordinates, counted major to
-// minor.
-static vt_status mesh_groups(const vt_op *op, const vt_sharding *axes, int32_t devices,
-                             vt_group_list *out) {
-  const vt_mesh *mesh = axes->mesh;
-  int64_t size = mesh ? vt_mesh_size(mesh) : 0, width = 1;
-  if (size != devices || axes->rank != 1) return vt_eval_invalid(op, "replica_group_mesh_axes");
-  const vt_dim_sharding *dim = &axes->dims[0];
-  for (uint32_t a = 0; a < dim->axis_count; a++) {
-    if (dim->axes[a].axis >= mesh->axis_count || dim->axes[a].size < 1 || dim->axes[a].pre_size < 1)
-      return vt_eval_invalid(op, "replica_group_mesh_axes");
-    width *= dim->axes[a].size;
-  }
-  // One row per position whose coordinates along the axes are all 0; the rows of other positions
-  // stay empty.
-  *out = (vt_group_list){.count = size, .width = width};
-  VT_TRY(allocate(out));
-  for (int64_t i = 0; i < size * width; i++) out->members[i] = -1;
-  for (int64_t place = 0; place < size; place++) {
-    int64_t index = 0, base = place, stride;
-    for (uint32_t a = 0; a < dim->axis_count; a++) {
-      int64_t at = vt_mesh_coordinate(mesh, place, dim->axes[a], &stride);
-      index = index * dim->axes[a].size + at;
-      base -= at * stride;
-    }
-    int64_t device = mesh->device_count ? mesh->device_ids[place] : place;
-    if (device < 0 || device >= devices) return vt_eval_invalid(op, "mesh");
-    out->members[base * width + index] = (int32_t)device;
-  }
-  return VT_OK;
-}
-
-vt_status vt_collective_groups(const vt_op *op, int32_t devices, vt_group_list *out) {
-  const vt_attr *axes = vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES);
-  bool by_axes = axes && axes->count == 1 && !vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  return by_axes ? mesh_groups(op, axes->shardings[0], devices, out) : groups_of(op, devices, out);
 }
 
 static void zero(vt_tensor t) {

@@ -187,38 +187,6 @@ static void collectives(void **state) {
   }
 }
 
-// all_reduce along one axis of a 2 x 2 mesh, whose devices are in a different order.
-static void mesh_axes(void **state) {
-  (void)state;
-  static const int64_t order[4] = {3, 2, 1, 0};
-  static const vt_mesh_axis axes[2] = {{"x", 2}, {"y", 2}};
-  static const vt_mesh mesh = {"", 2, axes, 4, order};
-  static const double wants[2][4] = {{101, 1010, 101, 1010}, {11, 11, 1100, 1100}};
-  for (uint32_t axis = 0; axis < 2; axis++) {
-    vt_axis_ref ref = {axis, 1, 2};
-    vt_dim_sharding dim = {1, &ref, true, -1};
-    vt_sharding sharding = {.kind = VT_SHARDING_MESH, .mesh = &mesh, .rank = 1, .dims = &dim};
-    const vt_sharding *list[1] = {&sharding};
-    bench b = bench_new();
-    operand(&b, VT_S32, SCALAR, N(0));
-    vt_op *op = make_one(&b, VT_OP_ALL_REDUCE, VT_S32, SCALAR, 1);
-    vt_op_set_attr(op, (vt_attr){.key = VT_ATTR_REPLICA_MESH_AXES, .count = 1, .shardings = list});
-    op->regions[0] = binary_region(&b, VT_OP_ADD, VT_S32);
-    int32_t in[4] = {1, 10, 100, 1000}, out[4];
-    vt_tensor ins[4], outs[4], *results[4];
-    const vt_tensor *operands[4];
-    for (int d = 0; d < 4; d++) {
-      ins[d] = (vt_tensor){s32, &in[d]};
-      outs[d] = (vt_tensor){s32, &out[d]};
-      operands[d] = &ins[d];
-      results[d] = &outs[d];
-    }
-    expect_ok(vt_eval_collective(op, 4, operands, results));
-    for (int d = 0; d < 4; d++) assert_int_equal(out[d], (int)wants[axis][d]);
-    bench_free(&b);
-  }
-}
-
 typedef struct host {
   double sent, given;
   int64_t channel;
@@ -352,7 +320,6 @@ int main(void) {
       cmocka_unit_test(transfers),
       cmocka_unit_test(refusals_name_the_op),
       cmocka_unit_test(factorisations),
-      cmocka_unit_test(mesh_axes),
       cmocka_unit_test(values_are_not_overwritten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

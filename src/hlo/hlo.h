@@ -128,6 +128,7 @@ typedef struct vt_hlo {
   const char *name;
   vt_hlo_computation *first, *entry;
   int32_t partitions, replicas;
+  bool scheduled; // one that was read: its shardings say how it has been partitioned
   uint32_t param_count, result_count;
   const vt_hlo_shape **params; // with the layouts of the entry computation
   const vt_hlo_shape *result;

@@ -8,8 +8,6 @@
 
 #include "hlo/hlo_reader.h"
 
-typedef VT_ARRAY(int64_t) vt_hlo_ints;
-
 typedef struct vt_hlo_lexer {
   vt_hlo_reader *r;
   const char *start, *at, *end;
@@ -32,7 +30,7 @@ bool vt_hlo_take(vt_hlo_lexer *l, const char *token);
 void vt_hlo_expect(vt_hlo_lexer *l, const char *token);
 vt_string vt_hlo_name(vt_hlo_lexer *l); // with or without %; empty when there is none
 int64_t vt_hlo_int(vt_hlo_lexer *l);
-vt_string vt_hlo_quoted(vt_hlo_lexer *l);   // "...", escapes resolved
+vt_string vt_hlo_quoted(vt_hlo_lexer *l);   // "..." or '...', escapes resolved
 vt_string vt_hlo_balanced(vt_hlo_lexer *l); // from an opening bracket to its partner, both included
 void vt_hlo_skip_value(vt_hlo_lexer *l);    // of an attribute
 void vt_hlo_read_ints(vt_hlo_lexer *l, vt_hlo_ints *out); // {1,2}

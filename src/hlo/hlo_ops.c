@@ -475,41 +475,8 @@ static void set_table(vt_hlo_builder *b, vt_hlo_instruction *to, vt_hlo_field fi
   attr->ints = ints;
 }
 
-// The groups that a mesh's axes make: members of a group differ only along them.
-static void set_axis_groups(vt_hlo_builder *b, vt_hlo_instruction *to, const vt_sharding *axes) {
-  int64_t devices = vt_mesh_size(axes->mesh), width = 1;
-  uint32_t count = axes->rank == 1 ? axes->dims[0].axis_count : 0;
-  for (uint32_t i = 0; i < count; i++) width *= axes->dims[0].axes[i].size;
-  int64_t *ints = VT_NEW_ARRAY(b->arena, int64_t, devices + 1), groups = 0;
-  for (int64_t place = 0; place < devices; place++) {
-    int64_t coordinates = 0;
-    for (uint32_t i = 0; i < count; i++)
-      coordinates += vt_mesh_coordinate(axes->mesh, place, axes->dims[0].axes[i], NULL);
-    if (coordinates) continue; // not the first of its group
-    for (int64_t k = 0; k < width; k++) {
-      int64_t member = place, rest = k;
-      for (uint32_t i = count; i-- > 0;) {
-        int64_t stride, size = axes->dims[0].axes[i].size;
-        vt_mesh_coordinate(axes->mesh, place, axes->dims[0].axes[i], &stride);
-        member += rest % size * stride;
-        rest /= size;
-      }
-      ints[groups * width + k] = axes->mesh->device_count ? axes->mesh->device_ids[member] : member;
-    }
-    groups++;
-  }
-  vt_hlo_attr *attr = vt_hlo_set(b, to, VT_HLO_FIELD_REPLICA_GROUPS);
-  attr->ints = ints;
-  attr->rows = (uint32_t)groups;
-  attr->count = (uint32_t)(groups * width);
-}
-
 static void set_groups(vt_hlo_builder *b, vt_hlo_instruction *to) {
-  const vt_attr *axes = vt_op_attr(b->op, VT_ATTR_REPLICA_MESH_AXES);
-  if (axes)
-    set_axis_groups(b, to, axes->shardings[0]);
-  else if (vt_op_attr(b->op, VT_ATTR_REPLICA_GROUPS))
-    set_table(b, to, VT_HLO_FIELD_REPLICA_GROUPS, vt_attr_literal(b->op, VT_ATTR_REPLICA_GROUPS));
+  set_table(b, to, VT_HLO_FIELD_REPLICA_GROUPS, vt_attr_literal(b->op, VT_ATTR_REPLICA_GROUPS));
   if (vt_attr_i64_or(b->op, VT_ATTR_USE_GLOBAL_DEVICE_IDS, 0))
     vt_hlo_set_i64(b, to, VT_HLO_FIELD_USE_GLOBAL_IDS, 1);
   set_channel(b, to);

@@ -168,6 +168,49 @@ vt_status vt_hlo_set_iota_rows(vt_hlo_reader *r, vt_hlo_attr *attr, int64_t rows
   return VT_OK;
 }
 
+static vt_status check_mesh(const vt_hlo_mesh_groups *g, int64_t *out_devices) {
+  int64_t devices = 1;
+  bool good = g->mesh.size >= 1 && g->mesh.size <= VT_MAX_MESH_AXES &&
+              g->axes.size <= (size_t)4 * VT_MAX_MESH_AXES;
+  for (size_t i = 0; good && i < g->mesh.size; i++)
+    good = g->mesh.data[i].size >= 1 &&
+           !__builtin_mul_overflow(devices, g->mesh.data[i].size, &devices) && devices <= 1 << 20;
+  vt_mesh mesh = {.axis_count = (uint32_t)g->mesh.size, .axes = g->mesh.data};
+  for (size_t i = 0; good && i < g->axes.size; i++) {
+    good = vt_axis_fits(&mesh, g->axes.data[i]);
+    for (size_t k = 0; k < i; k++)
+      good = good && !vt_axes_overlap(g->axes.data[k], g->axes.data[i]);
+  }
+  *out_devices = devices;
+  return good ? VT_OK : vt_error(VT_INVALID_ARGUMENT, "groups that are no axes of their mesh");
+}
+
+vt_status vt_hlo_set_mesh_rows(vt_hlo_reader *r, vt_hlo_attr *attr, const vt_hlo_mesh_groups *g) {
+  int64_t devices, width;
+  vt_hlo_attr order = {0};
+  VT_TRY(check_mesh(g, &devices));
+  vt_mesh mesh = {.axis_count = (uint32_t)g->mesh.size,
+                  .axes = g->mesh.data,
+                  .device_count = (uint32_t)g->ids.size,
+                  .device_ids = g->ids.data};
+  if (g->dims.size) {
+    if (g->order.size && g->order.size != g->dims.size)
+      return vt_error(VT_INVALID_ARGUMENT, "dimensions are missing");
+    VT_TRY(vt_hlo_set_iota_rows(r, &order, 1, devices, (uint32_t)g->dims.size, g->dims.data,
+                                g->order.size ? g->order.data : NULL));
+    mesh.device_count = order.count;
+    mesh.device_ids = order.ints;
+  }
+  if (mesh.device_count && mesh.device_count != devices)
+    return vt_error(VT_INVALID_ARGUMENT, "the list of devices does not fit the mesh");
+  VT_TRY(spend(r, devices));
+  attr->ints = VT_NEW_ARRAY(r->arena, int64_t, devices);
+  vt_mesh_groups(&mesh, (uint32_t)g->axes.size, g->axes.data, attr->ints, &width);
+  attr->rows = (uint32_t)(devices / width);
+  attr->count = (uint32_t)devices;
+  return VT_OK;
+}
+
 const vt_hlo_shape *vt_hlo_new_shape(vt_hlo_reader *r, vt_hlo_shape shape) {
   vt_hlo_shape *kept = VT_NEW(r->arena, vt_hlo_shape);
   *kept = shape;

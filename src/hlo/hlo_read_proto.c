@@ -9,15 +9,13 @@
 #include "base/wire.h"
 #include "hlo/hlo_reader.h"
 
-typedef VT_ARRAY(int64_t) int_list;
-
 static vt_string string_of(const vt_wire_field *field) {
   return field->wire == 2 ? (vt_string){(const char *)field->bytes.data, field->bytes.size}
                           : (vt_string){"", 0};
 }
 
 // Numbers come packed or one by one.
-static vt_status read_ints(vt_hlo_reader *r, const vt_wire_field *field, int_list *out) {
+static vt_status read_ints(vt_hlo_reader *r, const vt_wire_field *field, vt_hlo_ints *out) {
   if (field->wire == 0) {
     vt_array_push_in(r->arena, out, (int64_t)field->value);
     return VT_OK;
@@ -50,7 +48,7 @@ static vt_status read_record(vt_bytes bytes, uint32_t width, int64_t *out) {
 
 enum { TUPLE_TYPE = 13, HOST_SPACE = 5 };
 
-static vt_status read_layout(vt_hlo_reader *r, vt_bytes bytes, int_list *order,
+static vt_status read_layout(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_ints *order,
                              vt_hlo_shape *shape) {
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
@@ -66,7 +64,7 @@ static vt_status read_layout(vt_hlo_reader *r, vt_bytes bytes, int_list *order,
 static vt_status read_shape(vt_hlo_reader *r, vt_bytes bytes, int depth,
                             const vt_hlo_shape **out_shape) {
   vt_hlo_shape shape = {0};
-  int_list dims = {0}, order = {0}, dynamic = {0};
+  vt_hlo_ints dims = {0}, order = {0}, dynamic = {0};
   VT_ARRAY(const vt_hlo_shape *) parts = {0};
   uint64_t type = 0;
   if (depth > VT_HLO_MAX_DEPTH) return vt_error(VT_INVALID_ARGUMENT, "tuples are too deep");
@@ -236,7 +234,7 @@ static vt_status read_records(vt_hlo_reader *r, const vt_wire_field *field, uint
 static vt_status read_labels(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr) {
   static const uint8_t numbers[3][3] = {{7, 8, 11}, {3, 4, 6}, {9, 10, 12}};
   int64_t single[3][2] = {{0}};
-  int_list spatial[3] = {{0}};
+  vt_hlo_ints spatial[3] = {{0}};
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
   for (bool more = true;;) {
@@ -259,7 +257,7 @@ static vt_status read_labels(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr
 }
 
 static vt_status read_alias(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr) {
-  int_list output = {0}, operand = {0};
+  vt_hlo_ints output = {0}, operand = {0};
   int64_t row[2] = {-1, 0};
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
@@ -320,7 +318,7 @@ typedef struct row_list {
 } row_list;
 
 static vt_status read_group(vt_hlo_reader *r, vt_bytes bytes, row_list *groups) {
-  int_list ids = {0};
+  vt_hlo_ints ids = {0};
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
   for (bool more = true;;) {
@@ -337,7 +335,7 @@ static vt_status read_value(vt_hlo_reader *r, const vt_wire_field *field, vt_hlo
                             vt_hlo_field key, row_list *groups) {
   vt_hlo_form form = vt_hlo_field_get(key)->form;
   vt_hlo_attr *attr = vt_hlo_attr_at(r, to, key);
-  int_list ints = {0};
+  vt_hlo_ints ints = {0};
   uint32_t bits = (uint32_t)field->value;
   float f32;
   switch (form) {
@@ -403,38 +401,123 @@ static bool is_meant(const vt_hlo_instruction *instruction, vt_hlo_field field) 
 
 // IOTA_DIMENSION is a list of one number in the message.
 static vt_status read_one_int(vt_hlo_reader *r, const vt_wire_field *field, vt_hlo_attr *attr) {
-  int_list ints = {0};
+  vt_hlo_ints ints = {0};
   VT_TRY(read_ints(r, field, &ints));
   if (ints.size) attr->i64 = ints.data[0];
   return VT_OK;
 }
 
-// xla.CollectiveDeviceListProto: groups, or devices in order of another shape.
-enum { DEVICE_LIST = 87 };
-static vt_status read_device_list(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_instruction *to,
-                                  row_list *groups) {
+// xla.IotaReplicaGroupListProto: devices in order of another shape.
+static vt_status read_iota_groups(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr) {
+  int64_t rows = 0, width = 0;
+  vt_hlo_ints dims = {0}, order = {0};
+  vt_wire wire = vt_wire_open(bytes);
+  vt_wire_field field;
+  for (bool more = true;;) {
+    VT_TRY(vt_wire_next(&wire, &field, &more));
+    if (!more) break;
+    if (field.number == 1) rows = (int64_t)field.value;
+    if (field.number == 2) width = (int64_t)field.value;
+    if (field.number == 3) VT_TRY(read_ints(r, &field, &dims));
+    if (field.number == 4) VT_TRY(read_ints(r, &field, &order));
+  }
+  return vt_hlo_set_iota_rows(r, attr, rows, width, (uint32_t)dims.size, dims.data,
+                              order.size == dims.size ? order.data : NULL);
+}
+
+// The two numbers of a message: of an axis of a mesh its size, of a part of one what is before it.
+static vt_status read_pair(vt_bytes bytes, int64_t *out_first, int64_t *out_second) {
+  vt_wire wire = vt_wire_open(bytes);
+  vt_wire_field field;
+  for (bool more = true;;) {
+    VT_TRY(vt_wire_next(&wire, &field, &more));
+    if (!more) return VT_OK;
+    if (field.number == 1) *out_first = (int64_t)field.value;
+    if (field.number == 2) *out_second = (int64_t)field.value;
+  }
+}
+
+// xla.MeshProto: axes, and the devices' order as a list, or as one of another shape.
+static vt_status read_mesh(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_mesh_groups *groups) {
   vt_wire wire = vt_wire_open(bytes), inner;
   vt_wire_field field, part;
   for (bool more = true;;) {
     VT_TRY(vt_wire_next(&wire, &field, &more));
     if (!more) return VT_OK;
-    if (field.number == 1) VT_TRY(read_group(r, field.bytes, groups));
-    if (field.number != 2) continue;
-    int64_t rows = 0, width = 0;
-    int_list dims = {0}, order = {0};
+    if (field.number == 1) {
+      vt_mesh_axis axis = {.name = ""};
+      int64_t name = 0;
+      VT_TRY(read_pair(field.bytes, &name, &axis.size));
+      vt_array_push_in(r->arena, &groups->mesh, axis);
+    }
+    if (field.number == 2) VT_TRY(read_ints(r, &field, &groups->ids));
+    if (field.number != 3) continue;
     inner = vt_wire_open(field.bytes);
     for (bool other = true;;) {
       VT_TRY(vt_wire_next(&inner, &part, &other));
       if (!other) break;
-      if (part.number == 1) rows = (int64_t)part.value;
-      if (part.number == 2) width = (int64_t)part.value;
-      if (part.number == 3) VT_TRY(read_ints(r, &part, &dims));
-      if (part.number == 4) VT_TRY(read_ints(r, &part, &order));
+      if (part.number == 1) VT_TRY(read_ints(r, &part, &groups->dims));
+      if (part.number == 2) VT_TRY(read_ints(r, &part, &groups->order));
     }
-    VT_TRY(vt_hlo_set_iota_rows(r, vt_hlo_attr_at(r, to, VT_HLO_FIELD_REPLICA_GROUPS), rows, width,
-                                (uint32_t)dims.size, dims.data,
-                                order.size == dims.size ? order.data : NULL));
   }
+}
+
+// xla.AxisRefProto: the number of an axis, and which part of it.
+static vt_status read_axis_ref(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_mesh_groups *groups) {
+  int64_t axis = 0, pre_size = 1, size = -1;
+  vt_wire wire = vt_wire_open(bytes);
+  vt_wire_field field;
+  for (bool more = true;;) {
+    VT_TRY(vt_wire_next(&wire, &field, &more));
+    if (!more) break;
+    if (field.number == 1) axis = (int64_t)field.value;
+    if (field.number == 2) VT_TRY(read_pair(field.bytes, &pre_size, &size));
+  }
+  if (axis < 0 || axis >= (int64_t)groups->mesh.size)
+    return vt_error(VT_INVALID_ARGUMENT, "groups along an axis that their mesh does not have");
+  vt_axis_ref ref = {(uint32_t)axis, pre_size, size < 0 ? groups->mesh.data[axis].size : size};
+  vt_array_push_in(r->arena, &groups->axes, ref);
+  return VT_OK;
+}
+
+// xla.MeshAxesReplicaGroupListProto: a mesh, and after it the axes along which its groups are.
+static vt_status read_mesh_groups(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr) {
+  vt_hlo_mesh_groups groups = {0};
+  vt_wire wire = vt_wire_open(bytes);
+  vt_wire_field field;
+  for (bool more = true;;) {
+    VT_TRY(vt_wire_next(&wire, &field, &more));
+    if (!more) return vt_hlo_set_mesh_rows(r, attr, &groups);
+    if (field.number == 1) VT_TRY(read_mesh(r, field.bytes, &groups));
+    if (field.number == 2) VT_TRY(read_axis_ref(r, field.bytes, &groups));
+  }
+}
+
+// xla.CollectiveDeviceListProto: groups one by one, or in the short form.
+static vt_status read_device_list(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_attr *attr,
+                                  row_list *groups) {
+  vt_wire wire = vt_wire_open(bytes);
+  vt_wire_field field;
+  for (bool more = true;;) {
+    VT_TRY(vt_wire_next(&wire, &field, &more));
+    if (!more) return VT_OK;
+    if (field.number == 1) VT_TRY(read_group(r, field.bytes, groups));
+    if (field.number == 2) VT_TRY(read_iota_groups(r, field.bytes, attr));
+  }
+}
+
+// The forms of a collective's groups that newer messages have beside replica_groups.
+enum { DEVICE_LIST = 87, IOTA_GROUPS = 92, MESH_GROUPS = 93 };
+static bool is_groups(const vt_wire_field *field) {
+  return field->number == DEVICE_LIST || field->number == IOTA_GROUPS ||
+         field->number == MESH_GROUPS;
+}
+static vt_status read_groups(vt_hlo_reader *r, const vt_wire_field *field, vt_hlo_instruction *to,
+                             row_list *groups) {
+  vt_hlo_attr *attr = vt_hlo_attr_at(r, to, VT_HLO_FIELD_REPLICA_GROUPS);
+  return field->number == DEVICE_LIST   ? read_device_list(r, field->bytes, attr, groups)
+         : field->number == IOTA_GROUPS ? read_iota_groups(r, field->bytes, attr)
+                                        : read_mesh_groups(r, field->bytes, attr);
 }
 
 // A field of message `parent`, 0 = the instruction's own, whose table has it.
@@ -442,7 +525,7 @@ static vt_status read_attr(vt_hlo_reader *r, uint32_t parent, const vt_wire_fiel
                            vt_hlo_instruction *to, row_list *groups) {
   enum { DOT = 30, RAGGED_DOT = 90 };
   bool message = false;
-  if (!parent && field->number == DEVICE_LIST) return read_device_list(r, field->bytes, to, groups);
+  if (!parent && is_groups(field)) return read_groups(r, field, to, groups);
   for (vt_hlo_field key = 0; key < VT_HLO_FIELD_COUNT; key++) {
     const vt_hlo_field_info *info = vt_hlo_field_get(key);
     message = message || (!parent && info->parent == field->number);
@@ -480,7 +563,7 @@ static vt_status read_metadata(vt_hlo_reader *r, vt_bytes bytes, vt_hlo_instruct
   return VT_OK;
 }
 
-static vt_status set_operands(vt_hlo_reader *r, const vt_map *known, const int_list *ids,
+static vt_status set_operands(vt_hlo_reader *r, const vt_map *known, const vt_hlo_ints *ids,
                               vt_hlo_instruction *to) {
   to->operand_count = (uint32_t)ids->size;
   to->operands = VT_NEW_ARRAY(r->arena, vt_hlo_instruction *, ids->size + 1);
@@ -496,7 +579,7 @@ static vt_status set_operands(vt_hlo_reader *r, const vt_map *known, const int_l
 
 static vt_status read_fields(vt_hlo_reader *r, vt_bytes bytes, const vt_map *known,
                              vt_hlo_instruction *to) {
-  int_list operands = {0}, called = {0};
+  vt_hlo_ints operands = {0}, called = {0};
   row_list groups = {{0}};
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
@@ -596,7 +679,7 @@ static vt_status read_frames(vt_hlo_reader *r, vt_bytes bytes) {
 }
 
 static vt_status read_donation(vt_hlo_reader *r, vt_bytes bytes, bool named) {
-  int_list result = {0}, param = {0};
+  vt_hlo_ints result = {0}, param = {0};
   vt_hlo_donation donation = {.named = named};
   vt_wire wire = vt_wire_open(bytes);
   vt_wire_field field;
@@ -678,6 +761,7 @@ vt_status vt_hlo_read_message(vt_hlo_reader *r, vt_bytes program) {
       if (pass == 0 && field.number == 17) VT_TRY(read_frames(r, field.bytes));
       if (pass == 0 || field.wire != 2) continue;
       if (field.number == 3) VT_TRY(read_computation(r, field.bytes));
+      if (field.number == 7) r->hlo->scheduled = field.bytes.size > 0;
       if (field.number == 4) VT_TRY(read_program_shape(r, field.bytes));
       if (field.number == 8 || field.number == 18)
         VT_TRY(read_donations(r, field.bytes, field.number == 8));

@@ -123,9 +123,10 @@ static char unescape(const char **at, const char *end) {
 }
 
 vt_string vt_hlo_quoted(vt_hlo_lexer *l) {
-  vt_hlo_expect(l, "\"");
+  char quote = vt_hlo_peek(l, '\'') ? '\'' : '"';
+  vt_hlo_expect(l, quote == '"' ? "\"" : "'");
   const char *close = l->at;
-  while (close < l->end && *close != '"') close += *close == '\\' && l->end - close > 1 ? 2 : 1;
+  while (close < l->end && *close != quote) close += *close == '\\' && l->end - close > 1 ? 2 : 1;
   if (vt_hlo_ok(l) && close >= l->end) vt_hlo_fail(l, VT_INVALID_ARGUMENT, "the string has no end");
   if (!vt_hlo_ok(l)) return (vt_string){"", 0};
   char *text = vt_arena_push(l->r->arena, (size_t)(close - l->at) + 1);
@@ -474,6 +475,8 @@ static void read_header(vt_hlo_lexer *l) {
       hlo->replicas = read_count(l);
     else if (is(name, "num_partitions"))
       hlo->partitions = read_count(l);
+    else if (is(name, "is_scheduled"))
+      hlo->scheduled = is(vt_hlo_name(l), "true");
     else if (is(name, "frontend_attributes"))
       hlo->frontend = vt_hlo_read_dict(l);
     else

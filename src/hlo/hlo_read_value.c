@@ -225,9 +225,68 @@ static void read_list(vt_hlo_lexer *l, const char *close, vt_hlo_ints *out) {
   vt_hlo_expect(l, close);
 }
 
-// [2,4]<=[4,2]T(1,0), or rows.
+// "1,0)", or the dimensions of 0 .. n-1 and their order: "[4,2]T(1,0))"
+static void read_device_ids(vt_hlo_lexer *l, vt_hlo_mesh_groups *groups) {
+  if (!vt_hlo_take(l, "[")) {
+    read_list(l, ")", &groups->ids);
+    return;
+  }
+  read_list(l, "]", &groups->dims);
+  if (vt_hlo_take(l, "T")) {
+    vt_hlo_expect(l, "(");
+    read_list(l, ")", &groups->order);
+  }
+  vt_hlo_expect(l, ")");
+}
+
+static uint32_t find_axis(vt_hlo_lexer *l, const vt_hlo_mesh_groups *groups, vt_string name) {
+  for (uint32_t i = 0; i < groups->mesh.size; i++)
+    if (!strcmp(name.data, groups->mesh.data[i].name)) return i;
+  vt_hlo_fail(l, VT_INVALID_ARGUMENT, "the mesh has no axis '%.*s'", (int)name.size, name.data);
+  return 0;
+}
+
+// ['x'=2,'y'=4], device_ids=(...) {'y','x':(1)2}
+static void read_mesh_groups(vt_hlo_lexer *l, vt_hlo_attr *attr) {
+  vt_hlo_mesh_groups groups = {0};
+  vt_hlo_expect(l, "[");
+  while (vt_hlo_ok(l) && !vt_hlo_take(l, "]")) {
+    vt_mesh_axis axis = {vt_hlo_kept(l->r, vt_hlo_quoted(l)), 0};
+    vt_hlo_expect(l, "=");
+    axis.size = vt_hlo_int(l);
+    vt_array_push_in(l->r->arena, &groups.mesh, axis);
+    if (!vt_hlo_peek(l, ']')) vt_hlo_expect(l, ",");
+  }
+  if (vt_hlo_take(l, ",")) {
+    vt_hlo_expect(l, "device_ids");
+    vt_hlo_expect(l, "=");
+    vt_hlo_expect(l, "(");
+    read_device_ids(l, &groups);
+  }
+  vt_hlo_expect(l, "{");
+  while (vt_hlo_ok(l) && !vt_hlo_take(l, "}")) {
+    vt_axis_ref ref = {find_axis(l, &groups, vt_hlo_quoted(l)), 1, 0};
+    if (!vt_hlo_ok(l)) return;
+    ref.size = groups.mesh.data[ref.axis].size;
+    if (vt_hlo_take(l, ":")) {
+      vt_hlo_expect(l, "(");
+      ref.pre_size = vt_hlo_int(l);
+      vt_hlo_expect(l, ")");
+      ref.size = vt_hlo_int(l);
+    }
+    vt_array_push_in(l->r->arena, &groups.axes, ref);
+    if (!vt_hlo_peek(l, '}')) vt_hlo_expect(l, ",");
+  }
+  if (vt_hlo_ok(l)) vt_hlo_fail_with(l, vt_hlo_set_mesh_rows(l->r, attr, &groups));
+}
+
+// [2,4]<=[4,2]T(1,0), axes of a mesh, or rows.
 static void read_groups(vt_hlo_lexer *l, vt_hlo_attr *attr) {
   vt_hlo_ints shape = {0}, dims = {0}, order = {0};
+  if (vt_hlo_take(l, "mesh")) {
+    read_mesh_groups(l, attr);
+    return;
+  }
   if (!vt_hlo_take(l, "[")) {
     read_rows(l, attr);
     return;

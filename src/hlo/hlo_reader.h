@@ -6,8 +6,11 @@
 #include "base/array.h"
 #include "base/map.h"
 #include "hlo/hlo_writers.h"
+#include "ir/sharding.h"
 
 enum { VT_HLO_MAX_DEPTH = 100 }; // of nested tuples and constants
+
+typedef VT_ARRAY(int64_t) vt_hlo_ints;
 
 // A computation that an instruction runs, found once all are read.
 typedef struct vt_hlo_call_site {
@@ -70,6 +73,15 @@ vt_status vt_hlo_set_rows(vt_hlo_reader *r, vt_hlo_attr *attr, uint32_t count,
 // The devices 0 .. n-1 in shape `dims`, dimensions ordered by `order` (NULL = as they are).
 vt_status vt_hlo_set_iota_rows(vt_hlo_reader *r, vt_hlo_attr *attr, int64_t rows, int64_t width,
                                uint32_t rank, const int64_t *dims, const int64_t *order) VT_CHECKED;
+// Groups along axes of a mesh.
+typedef struct vt_hlo_mesh_groups {
+  VT_ARRAY(vt_mesh_axis) mesh;
+  vt_hlo_ints ids;         // of the devices in the mesh's order; empty = 0 .. n-1
+  vt_hlo_ints dims, order; // or, where dims is not empty, as of vt_hlo_set_iota_rows
+  VT_ARRAY(vt_axis_ref) axes;
+} vt_hlo_mesh_groups;
+vt_status vt_hlo_set_mesh_rows(vt_hlo_reader *r, vt_hlo_attr *attr,
+                               const vt_hlo_mesh_groups *groups) VT_CHECKED;
 const vt_hlo_shape *vt_hlo_new_shape(vt_hlo_reader *r, vt_hlo_shape shape);
 // Checks and keeps the type of an array.
 vt_status vt_hlo_check_type(vt_hlo_reader *r, vt_dtype dtype, uint32_t rank, const int64_t *dims,

@@ -152,7 +152,7 @@ const vt_raw_attr *vt_from_hlo_strings(vt_from_hlo *c, const vt_dict_value *dict
 void vt_from_hlo_set_common(vt_from_hlo *c, vt_raw_op *op) {
   const vt_hlo_attr *sharding = vt_hlo_find(c->at, VT_HLO_FIELD_SHARDING);
   const vt_hlo_attr *frontend = vt_hlo_find(c->at, VT_HLO_FIELD_FRONTEND_ATTRIBUTES);
-  if (sharding && sharding->string.size)
+  if (sharding && sharding->string.size && !c->hlo->scheduled)
     vt_from_hlo_set_string(c, op, "mhlo.sharding", sharding->string);
   if (frontend && frontend->dict)
     vt_from_hlo_set(c, op, "mhlo.frontend_attributes", vt_from_hlo_strings(c, frontend->dict));
@@ -407,7 +407,8 @@ static const vt_raw_attr *io_attr(vt_from_hlo *c, const vt_hlo_io *io,
                                   const vt_hlo_instruction *of) {
   vt_raw_attr *dict = vt_from_hlo_attr(c, VT_RAW_DICT);
   const vt_hlo_attr *frontend = of ? vt_hlo_find(of, VT_HLO_FIELD_FRONTEND_ATTRIBUTES) : NULL;
-  if (io->sharding.size) push_named(c, dict, "mhlo.sharding", string_attr(c, io->sharding));
+  if (io->sharding.size && !c->hlo->scheduled)
+    push_named(c, dict, "mhlo.sharding", string_attr(c, io->sharding));
   if (io->host)
     push_named(c, dict, "mhlo.memory_kind", string_attr(c, (vt_string){"pinned_host", 11}));
   if (io->layout)

@@ -14,7 +14,7 @@
 //    dynamic_broadcast_in_dim and get_dimension_size fold when the result type is static, and
 //    set_dimension_size to the dimension's own size;
 //  - optional attributes: the eight of a dot algorithm (all present or none), RESULT_ACCURACY
-//    (absent = default), REPLICA_MESH_AXES instead of REPLICA_GROUPS, BACKEND_DICT, SHARDING,
+//    (absent = default), BACKEND_DICT, SHARDING,
 //    MHLO_SHARDING, FRONTEND_ATTRIBUTES; layouts are written "[1,0];[0]" in operand order;
 //  - calls never recurse.
 // Trusts nothing: any bytes give a verified module or an error that says where and why. Threads:

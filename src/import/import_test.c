@@ -24,9 +24,10 @@ enum { SWEEP_STEP = 1 };
 #endif
 
 static const char *const fixtures[] = {
-    "regression",  "regression.v1_0_0", "control",      "windows", "sharded", "sharded_gspmd",
-    "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",    "sharded_strings",
-    "short_forms", "rare_ops",          "versions",     "traps",   "dynamic", "quantized"};
+    "regression",  "regression.v1_0_0", "control",      "windows", "sharded",     "sharded_gspmd",
+    "manual",      "manual_gspmd",      "shardy_forms", "odd_ops", "data",        "sharded_strings",
+    "short_forms", "rare_ops",          "versions",     "traps",   "mesh_groups", "dynamic",
+    "quantized"};
 // the last ones are rejected
 enum { FIXTURE_COUNT = sizeof fixtures / sizeof *fixtures, REFUSED = 2 };
 
@@ -123,8 +124,8 @@ static void bytecode_may_lie_at_any_address(void **state) {
 // the same.
 static void short_forms_equal_the_generic_form(void **state) {
   (void)state;
-  static const char *const sources[] = {"shardy_forms", "data", "sharded_strings", "short_forms",
-                                        "traps"};
+  static const char *const sources[] = {"shardy_forms", "data",  "sharded_strings",
+                                        "short_forms",  "traps", "mesh_groups"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
     vt_bytes bytes = open_fixture(sources[i], ".in.mlir");
     vt_module *module;
@@ -295,6 +296,7 @@ static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
                                          {"quantized", ".mlirbc"},
                                          {"rare_ops", ".mlirbc"},
                                          {"traps", ".mlirbc"},
+                                         {"mesh_groups", ".mlirbc"},
                                          {"versions.v0_9_0", ".mlirbc"},
                                          {"versions.v0_12_0", ".mlirbc"},
                                          {"shardy_forms", ".in.mlir"},
@@ -303,6 +305,7 @@ static const sweep_file sweep_files[] = {{"regression", ".mlirbc"},
                                          {"sharded_strings", ".in.mlir"},
                                          {"short_forms", ".in.mlir"},
                                          {"traps", ".in.mlir"},
+                                         {"mesh_groups", ".in.mlir"},
                                          {"manual", ".mlir"}};
 enum { SWEEP_COUNT = sizeof sweep_files / sizeof *sweep_files };
 

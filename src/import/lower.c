@@ -529,5 +529,6 @@ vt_status vt_lower_module(const vt_raw_module *raw, vt_arena *scratch, vt_module
   vt_map_free(&lo.strings);
   vt_map_free(&lo.captured);
   vt_map_free(&lo.tiles);
+  vt_map_free(&lo.groups);
   return st;
 }

@@ -27,6 +27,7 @@ typedef struct vt_lower {
   vt_map strings;               // address of a string's bytes -> its copy in the module
   vt_map captured;              // {op, value}: known captures
   vt_map tiles;                 // {rank, text} of a GSPMD sharding -> vt_sharding
+  vt_map groups;                // {mesh, axes} -> vt_literal
   VT_ARRAY(vt_func *) ragged;   // what ragged_dot is decomposed into
   VT_ARRAY(vt_lower_undo) undo; // mappings to restore when the region ends; in scratch
   const vt_mesh *tile_mesh;     // the mesh for GSPMD's tile assignments; NULL until the first
@@ -112,9 +113,9 @@ vt_status vt_lower_sharding(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr
 // A list of shardings (or one), as an attribute value.
 vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
                              vt_attr *out_attr) VT_CHECKED;
-// The mesh axes of replica groups: a sharding of rank 1 over them.
-vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
-                             vt_attr *out_attr) VT_CHECKED;
+// Replica groups along axes of a mesh, as rows of device ids.
+vt_status vt_lower_mesh_groups(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                               vt_attr *out_attr) VT_CHECKED;
 
 // GSPMD's text as a sharding over a mesh that fits all of them; NULL when it specifies nothing
 // (lower_gspmd.c).

@@ -64,14 +64,18 @@ static const vt_attr_key empty_defaults[] = {VT_ATTR_OPERAND_BATCHING_DIMS,
                                              VT_ATTR_OUTPUT_SPATIAL_DIMENSIONS};
 
 // Attributes that may be absent from the module too.
-static const vt_attr_key optional_keys[] = {
-    VT_ATTR_RESULT_ACCURACY,     VT_ATTR_BACKEND_DICT,
-    VT_ATTR_REPLICA_MESH_AXES,   VT_ATTR_SHARDING,
-    VT_ATTR_MHLO_SHARDING,       VT_ATTR_FRONTEND_ATTRIBUTES,
-    VT_ATTR_LHS_PRECISION_TYPE,  VT_ATTR_RHS_PRECISION_TYPE,
-    VT_ATTR_ACCUMULATION_TYPE,   VT_ATTR_LHS_COMPONENT_COUNT,
-    VT_ATTR_RHS_COMPONENT_COUNT, VT_ATTR_NUM_PRIMITIVE_OPERATIONS,
-    VT_ATTR_ALLOW_IMPRECISE};
+static const vt_attr_key optional_keys[] = {VT_ATTR_RESULT_ACCURACY,
+                                            VT_ATTR_BACKEND_DICT,
+                                            VT_ATTR_SHARDING,
+                                            VT_ATTR_MHLO_SHARDING,
+                                            VT_ATTR_FRONTEND_ATTRIBUTES,
+                                            VT_ATTR_LHS_PRECISION_TYPE,
+                                            VT_ATTR_RHS_PRECISION_TYPE,
+                                            VT_ATTR_ACCUMULATION_TYPE,
+                                            VT_ATTR_LHS_COMPONENT_COUNT,
+                                            VT_ATTR_RHS_COMPONENT_COUNT,
+                                            VT_ATTR_NUM_PRIMITIVE_OPERATIONS,
+                                            VT_ATTR_ALLOW_IMPRECISE};
 
 static bool is_in(const vt_attr_key *list, size_t count, vt_attr_key key) {
   for (size_t i = 0; i < count; i++)
@@ -264,7 +268,7 @@ static vt_status lower_one(vt_lower *lo, const vt_raw_op *raw, const vt_raw_attr
     if (value->kind == VT_RAW_STRING) attr->key = VT_ATTR_BACKEND_CONFIG;
     return lower_value(lo, raw, value, attr);
   case VT_ATTR_REPLICA_GROUPS:
-    return value->kind == VT_RAW_MESH_AXES ? vt_lower_mesh_axes(lo, raw, value, attr)
+    return value->kind == VT_RAW_MESH_AXES ? vt_lower_mesh_groups(lo, raw, value, attr)
                                            : lower_value(lo, raw, value, attr);
   default:
     return lower_value(lo, raw, value, attr);

@@ -76,10 +76,6 @@ typedef struct used_axes {
   vt_axis_ref refs[4 * VT_MAX_MESH_AXES];
 } used_axes;
 
-static bool overlap(vt_axis_ref a, vt_axis_ref b) {
-  return a.axis == b.axis && a.pre_size < b.pre_size * b.size && b.pre_size < a.pre_size * a.size;
-}
-
 static vt_status lower_axis(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh,
                             const vt_raw_attr *attr, used_axes *used, vt_axis_ref *out) {
   if (attr->kind != VT_RAW_AXIS_REF) return bad(lo, op, "an axis was expected");
@@ -90,11 +86,10 @@ static vt_status lower_axis(vt_lower *lo, const vt_raw_op *op, const vt_mesh *me
                           mesh->name, (int)attr->string.size, attr->string.data);
   int64_t full = mesh->axes[a].size, pre = attr->count ? attr->ints[0] : 1,
           size = attr->count ? attr->ints[1] : full;
-  if (pre < 1 || size < 1 || pre > full || size > full || full % (pre * size))
-    return bad(lo, op, "sub-axis");
   *out = (vt_axis_ref){a, pre, size};
+  if (!vt_axis_fits(mesh, *out)) return bad(lo, op, "sub-axis");
   for (uint32_t i = 0; i < used->count; i++)
-    if (overlap(used->refs[i], *out)) return bad(lo, op, "an axis is used twice");
+    if (vt_axes_overlap(used->refs[i], *out)) return bad(lo, op, "an axis is used twice");
   if (used->count == sizeof used->refs / sizeof *used->refs) return bad(lo, op, "too many axes");
   used->refs[used->count++] = *out;
   return VT_OK;
@@ -158,18 +153,41 @@ vt_status vt_lower_shardings(vt_lower *lo, const vt_raw_op *op, const vt_raw_att
   return VT_OK;
 }
 
-vt_status vt_lower_mesh_axes(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
-                             vt_attr *out_attr) {
+// Each axes of each mesh once: there may be many devices, and as many collectives.
+static vt_status mesh_groups(vt_lower *lo, const vt_raw_op *op, const vt_mesh *mesh, uint32_t count,
+                             const vt_axis_ref *axes, const vt_literal **out_groups) {
   vt_arena *arena = &lo->module->arena;
-  vt_sharding *sharding = VT_NEW(arena, vt_sharding);
-  vt_dim_sharding *dim = VT_NEW(arena, vt_dim_sharding);
-  const vt_sharding **list = VT_NEW(arena, const vt_sharding *);
-  used_axes used = {.count = 0};
-  *sharding = (vt_sharding){.kind = VT_SHARDING_MESH, .rank = 1, .dims = dim};
-  *dim = (vt_dim_sharding){.closed = true, .priority = -1};
-  VT_TRY(find_mesh(lo, op, attr->items[0], &sharding->mesh));
-  VT_TRY(lower_axes(lo, op, sharding->mesh, attr->items[1], &used, &dim->axis_count, &dim->axes));
-  list[0] = sharding;
-  *out_attr = (vt_attr){.key = VT_ATTR_REPLICA_MESH_AXES, .count = 1, .shardings = list};
+  size_t size = (1 + 3 * (size_t)count) * sizeof(int64_t);
+  int64_t *key = vt_arena_push(lo->arena, size), width;
+  key[0] = (int64_t)(intptr_t)mesh;
+  for (uint32_t a = 0; a < count; a++)
+    memcpy(key + 1 + 3 * a, (int64_t[]){axes[a].axis, axes[a].pre_size, axes[a].size},
+           3 * sizeof *key);
+  void **known = vt_map_at(&lo->groups, key, size);
+  if (!*known) {
+    int64_t devices = vt_mesh_size(mesh);
+    lo->budget -= devices;
+    if (lo->budget < 0)
+      return vt_lower_error(lo, op, VT_RESOURCE_EXHAUSTED, "too many devices in replica_groups");
+    int64_t *ids = VT_NEW_ARRAY(arena, int64_t, devices);
+    vt_literal *groups = VT_NEW(arena, vt_literal);
+    vt_mesh_groups(mesh, count, axes, ids, &width);
+    groups->type = vt_type_make(arena, VT_S64, 2, (int64_t[]){devices / width, width});
+    groups->data = ids;
+    *known = groups;
+  }
+  *out_groups = *known;
   return VT_OK;
+}
+
+vt_status vt_lower_mesh_groups(vt_lower *lo, const vt_raw_op *op, const vt_raw_attr *attr,
+                               vt_attr *out_attr) {
+  used_axes used = {.count = 0};
+  const vt_mesh *mesh;
+  const vt_axis_ref *axes;
+  uint32_t count;
+  VT_TRY(find_mesh(lo, op, attr->items[0], &mesh));
+  VT_TRY(lower_axes(lo, op, mesh, attr->items[1], &used, &count, &axes));
+  *out_attr = (vt_attr){.key = VT_ATTR_REPLICA_GROUPS, .count = 1};
+  return mesh_groups(lo, op, mesh, count, axes, &out_attr->literal);
 }

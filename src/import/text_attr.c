@@ -258,6 +258,7 @@ static const vt_raw_attr *parse_stablehlo(vt_parser *p, vt_string name) {
     vt_parse_skip_balanced(p);
     return vt_parse_new_attr(p, VT_RAW_OTHER);
   }
+  if (vt_string_is(name, "replica_group_mesh_axes")) return vt_parse_group_axes(p);
   const vt_raw_attr *dict = vt_parse_struct(p);
   if (vt_string_is(name, "output_operand_alias")) return alias_of(p, dict);
   if (vt_string_is(name, "result_accuracy")) return accuracy_of(p, dict);

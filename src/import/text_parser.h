@@ -100,6 +100,7 @@ const vt_raw_attr *vt_parse_sdy_sharding(vt_parser *p);  // "<@mesh, [{"a"}], ..
 const vt_raw_attr *vt_parse_sdy_shardings(vt_parser *p); // "[<...>, <...>]"
 const vt_raw_attr *vt_parse_sdy_mesh(vt_parser *p);      // "<["a"=2], device_ids=[1, 0]>"
 const vt_raw_attr *vt_parse_sdy_names(vt_parser *p);     // "{"a", "b"}"
+const vt_raw_attr *vt_parse_group_axes(vt_parser *p);    // "<mesh = @mesh, axes = [...]>"
 
 // Ops (text_op.c, text_pretty.c)
 typedef struct vt_op_parse {

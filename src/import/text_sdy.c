@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// text_sdy.c - Shardy's attributes in text.
+// text_sdy.c - meshes and what refers to them in text: Shardy's attributes, and StableHLO's.
 #include "import/text_parser.h"
 
 const vt_raw_attr *vt_parse_sdy_names(vt_parser *p) {
@@ -41,11 +41,8 @@ const vt_raw_attr *vt_parse_sdy_mesh(vt_parser *p) {
   return mesh;
 }
 
-// "a" or "a":(1)2
-static const vt_raw_attr *parse_axis(vt_parser *p) {
-  vt_raw_attr *axis = vt_parse_new_attr(p, VT_RAW_AXIS_REF);
-  axis->string = vt_parse_quoted(p);
-  if (!vt_parse_take(p, ":")) return axis;
+// (1)2
+static void parse_sub_axis(vt_parser *p, vt_raw_attr *axis) {
   int64_t *ints = VT_NEW_ARRAY(p->arena, int64_t, 2);
   vt_parse_expect(p, "(");
   ints[0] = vt_parse_int(p);
@@ -53,6 +50,13 @@ static const vt_raw_attr *parse_axis(vt_parser *p) {
   ints[1] = vt_parse_int(p);
   axis->ints = ints;
   axis->count = 2;
+}
+
+// "a" or "a":(1)2
+static const vt_raw_attr *parse_axis(vt_parser *p) {
+  vt_raw_attr *axis = vt_parse_new_attr(p, VT_RAW_AXIS_REF);
+  axis->string = vt_parse_quoted(p);
+  if (vt_parse_take(p, ":")) parse_sub_axis(p, axis);
   return axis;
 }
 
@@ -144,4 +148,72 @@ const vt_raw_attr *vt_parse_sdy_shardings(vt_parser *p) {
     if (!vt_parse_peek(p, "]")) vt_parse_expect(p, ",");
   }
   return vt_parse_array_attr(p, items);
+}
+
+// ---- StableHLO's --------------------------------------------------------------------------------
+
+static void parse_key(vt_parser *p, const char *key) {
+  vt_parse_expect(p, key);
+  vt_parse_expect(p, "=");
+}
+
+// [#KIND<name = "a", ...>, ...], of which the kind may be left out
+static vt_raw_attr *parse_named_axes(vt_parser *p, const char *kind, bool refers) {
+  vt_attr_items items = {0};
+  vt_parse_expect(p, "[");
+  while (vt_parse_ok(p) && !vt_parse_take(p, "]")) {
+    vt_raw_attr *axis = vt_parse_new_attr(p, refers ? VT_RAW_AXIS_REF : VT_RAW_AXIS);
+    if (vt_parse_take(p, "#")) vt_parse_expect(p, kind);
+    vt_parse_expect(p, "<");
+    parse_key(p, "name");
+    axis->string = vt_parse_quoted(p);
+    if (!refers) {
+      vt_parse_expect(p, ",");
+      parse_key(p, "size");
+      axis->i64 = vt_parse_int(p);
+    } else if (vt_parse_take(p, ",")) {
+      parse_key(p, "sub_axis_info");
+      parse_sub_axis(p, axis);
+    }
+    vt_parse_expect(p, ">");
+    vt_array_push_in(p->arena, &items, (const vt_raw_attr *)axis);
+    if (!vt_parse_peek(p, "]")) vt_parse_expect(p, ",");
+  }
+  return vt_parse_array_attr(p, items);
+}
+
+// <axes = [...], device_ids = dense<...> : tensor<8xi64>>
+static const vt_raw_attr *parse_stablehlo_mesh(vt_parser *p) {
+  uint32_t count = 0;
+  vt_parse_expect(p, "<");
+  parse_key(p, "axes");
+  vt_raw_attr *mesh = parse_named_axes(p, "stablehlo.mesh_axis", false);
+  mesh->kind = VT_RAW_MESH;
+  if (vt_parse_take(p, ",")) {
+    parse_key(p, "device_ids");
+    const vt_raw_attr *ids = vt_parse_attr(p);
+    if (!vt_raw_ints(p->arena, ids, &count, &mesh->ints))
+      vt_parse_fail(p, VT_INVALID_ARGUMENT, "device ids were expected");
+    mesh->i64 = count;
+  }
+  vt_parse_expect(p, ">");
+  return mesh;
+}
+
+const vt_raw_attr *vt_parse_group_axes(vt_parser *p) {
+  vt_attr_items both = {0};
+  vt_parse_expect(p, "<");
+  parse_key(p, "mesh");
+  const vt_raw_attr *mesh = vt_parse_take(p, "#stablehlo.mesh")
+                                ? parse_stablehlo_mesh(p)
+                                : vt_parse_string_attr(p, vt_parse_symbol(p));
+  vt_parse_expect(p, ",");
+  parse_key(p, "axes");
+  const vt_raw_attr *axes = parse_named_axes(p, "stablehlo.axis_ref", true);
+  vt_parse_expect(p, ">");
+  vt_array_push_in(p->arena, &both, mesh);
+  vt_array_push_in(p->arena, &both, axes);
+  vt_raw_attr *attr = vt_parse_array_attr(p, both);
+  attr->kind = VT_RAW_MESH_AXES;
+  return attr;
 }

@@ -41,6 +41,37 @@ int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
   return place / below % size / part % ref.size;
 }
 
+bool vt_axis_fits(const vt_mesh *mesh, vt_axis_ref ref) {
+  if (ref.axis >= mesh->axis_count || ref.pre_size < 1 || ref.size < 1) return false;
+  int64_t full = mesh->axes[ref.axis].size;
+  return ref.pre_size <= full && ref.size <= full && full % (ref.pre_size * ref.size) == 0;
+}
+
+bool vt_axes_overlap(vt_axis_ref a, vt_axis_ref b) {
+  return a.axis == b.axis && a.pre_size < b.pre_size * b.size && b.pre_size < a.pre_size * a.size;
+}
+
+void vt_mesh_groups(const vt_mesh *mesh, uint32_t count, const vt_axis_ref *axes, int64_t *out_ids,
+                    int64_t *out_width) {
+  int64_t devices = vt_mesh_size(mesh), width = 1, n = 0;
+  for (uint32_t a = 0; a < count; a++) width *= axes[a].size;
+  for (int64_t place = 0; place < devices; place++) {
+    int64_t from_first = 0;
+    for (uint32_t a = 0; a < count; a++)
+      from_first += vt_mesh_coordinate(mesh, place, axes[a], NULL);
+    for (int64_t k = 0; k < width && !from_first; k++) {
+      int64_t member = place, rest = k, stride;
+      for (uint32_t a = count; a-- > 0; rest /= axes[a].size) {
+        vt_mesh_coordinate(mesh, place, axes[a], &stride);
+        member += rest % axes[a].size * stride;
+      }
+      out_ids[n++] = mesh->device_count ? mesh->device_ids[member] : member;
+    }
+  }
+  vt_assert(n == devices);
+  *out_width = width;
+}
+
 const vt_mesh *vt_manual_mesh(const vt_op *op) {
   static const vt_attr_key keys[2] = {VT_ATTR_IN_SHARDINGS, VT_ATTR_OUT_SHARDINGS};
   for (int k = 0; k < 2; k++) {

@@ -311,7 +311,6 @@ static bool is_omitted(const vt_op *op, const vt_attr *attr) {
   if (attr->key == VT_ATTR_OPERAND_LAYOUTS || attr->key == VT_ATTR_RESULT_LAYOUTS) return true;
   if (attr->key == VT_ATTR_USE_GLOBAL_DEVICE_IDS || attr->key == VT_ATTR_KERNEL) return true;
   if (attr->key == VT_ATTR_RAGGED) return true;
-  if (attr->key == VT_ATTR_REPLICA_MESH_AXES) return true;
   return op->code == VT_OP_COMPARE && attr->key == VT_ATTR_COMPARE_TYPE &&
          attr->i64 == VT_CMPTYPE_NOTYPE;
 }

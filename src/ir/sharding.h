@@ -42,6 +42,13 @@ int64_t vt_mesh_size(const vt_mesh *mesh);
 int64_t vt_mesh_place(const vt_mesh *mesh, int64_t device);
 int64_t vt_mesh_coordinate(const vt_mesh *mesh, int64_t place, vt_axis_ref ref,
                            int64_t *out_stride);
+// Whether an axis is one of the mesh's, whole or a part that divides it; whether two share a part.
+bool vt_axis_fits(const vt_mesh *mesh, vt_axis_ref ref);
+bool vt_axes_overlap(vt_axis_ref a, vt_axis_ref b);
+// The devices of the mesh in groups that differ only in their coordinates along `axes`, counted
+// major to minor: rows of *out_width. Room for all devices.
+void vt_mesh_groups(const vt_mesh *mesh, uint32_t count, const vt_axis_ref *axes, int64_t *out_ids,
+                    int64_t *out_width);
 // The same axes over the same devices in the same order. NULL is the same as NULL only.
 bool vt_mesh_same(const vt_mesh *a, const vt_mesh *b);
 // The mesh of a manual computation; NULL where it names none, and for other ops.

@@ -86,10 +86,7 @@ vt_status vt_verify_tokens(const vt_op *op) {
 // Rows of device ids, padded with -1.
 static vt_status verify_groups(const vt_op *op) {
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);
-  if (!groups) {
-    CHECK(op, vt_op_attr(op, VT_ATTR_REPLICA_MESH_AXES), "attribute replica_groups is missing");
-    return VT_OK;
-  }
+  CHECK(op, groups, "attribute replica_groups is missing");
   CHECK(op, groups->type.dtype == VT_S64 && groups->type.rank == 2,
         "replica_groups is not a matrix of i64");
   return VT_OK;
@@ -110,7 +107,7 @@ static vt_status verify_combiner(const vt_op *op) {
   return vt_verify_region(op, 0, 2, pair, 1, pair);
 }
 
-// Member count of the groups; 0 when they are "all devices" or given by mesh axes. Replicas may
+// Member count of the groups; 0 when they are "all devices". Replicas may
 // count with all their partitions.
 static int64_t group_size(const vt_op *op) {
   const vt_literal *groups = vt_attr_literal(op, VT_ATTR_REPLICA_GROUPS);

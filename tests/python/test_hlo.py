@@ -128,6 +128,36 @@ def test_results_of_random_programs(random_programs):
     assert compared > len(SEEDS) / 6
 
 
+EIGHT = np.arange(8).reshape(2, 4)
+
+
+@pytest.mark.parametrize("groups, want", [
+    ("{{0,3},{1,2}}", [[0, 3], [1, 2]]),
+    ("[2,4]<=[4,2]T(1,0)", EIGHT.reshape(4, 2).T),
+    ("mesh['x'=2,'y'=4] {'y'}", EIGHT),
+    ("mesh['x'=2,'y'=4] {'x'}", EIGHT.T),
+    ("mesh['x'=2,'y'=4] {'y','x'}", EIGHT.T.reshape(1, 8)),
+    ("mesh['x'=2,'y'=4] {'y':(1)2}", EIGHT.reshape(2, 2, 2).transpose(0, 2, 1).reshape(4, 2)),
+    ("mesh['x'=2,'y'=4] {'y':(2)2,'x'}", EIGHT.reshape(2, 2, 2).transpose(1, 2, 0).reshape(2, 4)),
+    ("mesh['x'=2,'y'=4], device_ids=(0,2,4,6,1,3,5,7) {'y'}", [[0, 2, 4, 6], [1, 3, 5, 7]]),
+    ("mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)) {'x'}", [[0, 1], [2, 3], [4, 5], [6, 7]]),
+])  # fmt: skip
+def test_groups_in_all_their_forms(groups, want, tmp_path):
+    """Each has a field of its own in the message. XLA reads the text, so that the message is XLA's."""
+    text = ("HloModule m, replica_count=8\n\nadd {\n  l = f32[] parameter(0)\n  r = f32[] parameter(1)\n"
+            "  ROOT s = f32[] add(l, r)\n}\n\nENTRY e {\n  p = f32[8] parameter(0)\n"
+            f"  ROOT q = f32[8] all-reduce(p), replica_groups={groups}, to_apply=add\n}}\n")  # fmt: skip
+    message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    (tmp_path / "message.pb").write_bytes(message)
+    (tmp_path / "text.txt").write_text(text)
+    files = [str(tmp_path / "message.pb"), str(tmp_path / "text.txt")]
+    subprocess.run([os.path.join(BUILD, "bin", "hlo_dump"), *files], check=True)
+    rows = ",".join("{" + ",".join(str(i) for i in row) + "}" for row in np.asarray(want).tolist())
+    for file in files:
+        with open(file + ".hlo", encoding="utf-8") as dumped:
+            assert f"replica_groups={{{rows}}}" in dumped.read(), file
+
+
 def test_message_says_how_arrays_lie_on_devices():
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
     tiles, columns = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("a", "b"), (None, "a")))
