@@ -68,7 +68,8 @@ static uint32_t class_of(int64_t bytes) {
   return class;
 }
 
-static block *map_block(int64_t bytes) {
+// Huge pages are for what is about to be written: the first write to one clears all of it.
+static block *map_block(int64_t bytes, bool huge) {
   if (bytes < HUGE_BYTES) return aligned_alloc(64, (size_t)bytes);
   size_t size = (size_t)bytes;
   char *p =
@@ -77,7 +78,7 @@ static block *map_block(int64_t bytes) {
   size_t skip = (HUGE_BYTES - (uintptr_t)p % HUGE_BYTES) % HUGE_BYTES;
   if (skip) munmap(p, skip);
   if (skip < HUGE_BYTES) munmap(p + skip + size, HUGE_BYTES - skip);
-  madvise(p + skip, size, MADV_HUGEPAGE);
+  madvise(p + skip, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return (block *)(void *)(p + skip);
 }
 
@@ -136,8 +137,8 @@ static block *count_used(int64_t bytes) {
 }
 
 // Allocates a block that count_used has already counted.
-static void *fresh_block(uint32_t class) {
-  block *b = map_block(class_bytes(class));
+static void *fresh_block(uint32_t class, bool huge) {
+  block *b = map_block(class_bytes(class), huge);
   if (!b) {
     vt_lock(&pool.lock);
     pool.used_bytes -= class_bytes(class);
@@ -167,7 +168,7 @@ void *vt_host_alloc(int64_t bytes) {
   vt_unlock(&pool.lock);
   unmap_all(left);
   if (b) return (char *)b + HEADER;
-  return fresh_block(class);
+  return fresh_block(class, true);
 }
 
 void *vt_host_alloc_zeroed(int64_t bytes) {
@@ -178,7 +179,7 @@ void *vt_host_alloc_zeroed(int64_t bytes) {
     block *left = count_used(class_bytes(class));
     vt_unlock(&pool.lock);
     unmap_all(left);
-    return fresh_block(class);
+    return fresh_block(class, false);
   }
   void *data = vt_host_alloc(bytes);
   if (data) memset(data, 0, (size_t)bytes);
