@@ -18,6 +18,7 @@
 #include "host/loop_products.h"
 #include "host/norm_sums.h"
 #include "host/plan.h"
+#include "host/row_orders.h"
 #include "host/row_picks.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
@@ -145,10 +146,13 @@ static vt_status cut_products(vt_program *program) {
   if (!is_skipped("loop_products")) VT_TRY(vt_loop_products(program->module, &spread));
   if (vt_host_has_amx() && !is_skipped("sliced_products"))
     VT_TRY(vt_sliced_products(program->module, &cut));
-  if (!spread && !cut) return VT_OK;
+  bool turned = false;
+  if (!is_skipped("row_orders")) VT_TRY(vt_row_orders(program->module, &turned));
+  if (!spread && !cut && !turned) return VT_OK;
   vt_pass_options options = {0};
   vt_arena scratch = {.brief = true};
   vt_status st = vt_opt_hoist(program->module, &options, &scratch, &changed);
+  if (!st) st = vt_opt_cse(program->module, &options, &scratch, &changed);
   if (!st) st = vt_opt_dce(program->module, &options, &scratch, &changed);
   vt_arena_free(&scratch);
   return st;

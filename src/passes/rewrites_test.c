@@ -28,6 +28,7 @@
 #include "host/image_layout.h"
 #include "host/loop_products.h"
 #include "host/norm_sums.h"
+#include "host/row_orders.h"
 #include "host/row_picks.h"
 #include "host/sliced_products.h"
 #include "host/wide_chains.h"
@@ -84,6 +85,11 @@ static vt_status run_image_layout(vt_module *module, const settings *with, bool 
 static vt_status run_norm_sums(vt_module *module, const settings *with, bool *out_changed) {
   (void)with;
   return vt_norm_sums(module, out_changed);
+}
+
+static vt_status run_row_orders(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_row_orders(module, out_changed);
 }
 
 static vt_status run_row_picks(vt_module *module, const settings *with, bool *out_changed) {
@@ -161,6 +167,7 @@ static const struct pass {
     {"image_layout", "host/image_layout.txt", run_image_layout},
     {"norm_sums", "host/norm_sums.txt", run_norm_sums},
     {"loop_products", "host/loop_products.txt", run_loop_products},
+    {"row_orders", "host/row_orders.txt", run_row_orders},
     {"row_picks", "host/row_picks.txt", run_row_picks},
     {"sliced_products", "host/sliced_products.txt", run_sliced_products},
     {"wide_chains", "host/wide_chains.txt", run_wide_chains},
