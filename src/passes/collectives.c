@@ -110,20 +110,25 @@ vt_status vt_collectives_flags(vt_collective_options *options, const char *flags
 
 // ---- the runner ---------------------------------------------------------------------------------
 
+// The others take the place of all that they drop.
+static bool leaves_unused(vt_collective_fn *run) {
+  return run == vt_opt_while_loop_invariant_code_motion || run == vt_opt_reduce_scatter_creator;
+}
+
 vt_status vt_collectives_run(vt_module *module, const vt_collective_options *options) {
   vt_arena scratch = {.brief = true};
   vt_status st = VT_OK;
-  bool any = false;
+  bool unused = false;
   for (int i = 0; i < VT_COLLECTIVE_COUNT && !st; i++) {
     bool changed = false;
     if (options->off[i]) continue;
     st = passes[i].run(module, options, &scratch, &changed);
     vt_arena_reset(&scratch);
-    any |= changed;
+    unused |= changed && leaves_unused(passes[i].run);
     if (!st && changed && vt_verify_wanted())
       st = vt_status_wrap(vt_module_verify(module), "after pass %s", passes[i].name);
   }
-  if (!st && any) st = vt_opt_dce(module, &(vt_pass_options){0}, &scratch, &any);
+  if (!st && unused) st = vt_opt_dce(module, &(vt_pass_options){0}, &scratch, &unused);
   vt_arena_free(&scratch);
   return st;
 }

@@ -227,9 +227,20 @@ static vt_value *undilated_conv(vt_op *op) {
   return padded;
 }
 
+// Whether a product's result is transposed somewhere: only then do its uses matter.
+static bool transposes_product(const vt_func *func) {
+  const vt_op *first = func->module->made[VT_OP_TRANSPOSE] ? func->first : NULL;
+  for (const vt_op *op = first; op; op = op->next) {
+    if (op->code != VT_OP_TRANSPOSE || !op->operands[0]->op) continue;
+    vt_opcode code = op->operands[0]->op->code;
+    if (code == VT_OP_DOT || code == VT_OP_DOT_GENERAL || code == VT_OP_CONVOLUTION) return true;
+  }
+  return false;
+}
+
 static vt_status canonical_func(vt_func *func, void *user) {
   const vt_rewriting *pass = user;
-  uint32_t *uses = vt_func_use_counts(func, pass->scratch);
+  const uint32_t *uses = transposes_product(func) ? vt_func_use_counts(func, pass->scratch) : NULL;
   bool any = false;
   for (vt_op *op = func->first; op; op = op->next) {
     if (any) vt_rewrite_operands(op);
@@ -254,7 +265,7 @@ static vt_status canonical_func(vt_func *func, void *user) {
       replacement = undilated_conv(op);
       break;
     case VT_OP_TRANSPOSE:
-      if (!under || under->results[0].id < 0 || uses[under->results[0].id] != 1) break;
+      if (!uses || !under || under->results[0].id < 0 || uses[under->results[0].id] != 1) break;
       if (under->code == VT_OP_DOT_GENERAL) replacement = swap_transposed_dot(op);
       if (under->code == VT_OP_CONVOLUTION) replacement = transposed_conv(op);
       break;

@@ -124,6 +124,12 @@ static bool may_repeat(const vt_op *op) {
          !(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL);
 }
 
+static bool has_collective(const vt_func *func) {
+  const vt_op *op = func->first;
+  while (op && !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) op = op->next;
+  return op;
+}
+
 static void want(const vt_value *value) {
   if (value->op) value->op->note = value->op;
 }
@@ -133,22 +139,25 @@ static void want(const vt_value *value) {
 static bool note_collectives(const vt_op *loop, vt_arena *scratch) {
   vt_func *body = loop->regions[1];
   bool any = false;
+  if (!has_collective(body)) return false;
   vt_func_number(body);
   bool *constant = VT_NEW_ARRAY(scratch, bool, body->value_count + 1);
   for (uint32_t i = 0; i < body->param_count; i++)
     constant[body->params[i]->id] = i >= loop->result_count || body->returns[i] == body->params[i];
   for (vt_op *op = body->first; op; op = op->next) {
-    bool same = may_repeat(op);
+    bool same = true;
     for (uint32_t i = 0; i < op->operand_count && same; i++) same = constant[op->operands[i]->id];
+    same = same && may_repeat(op);
     for (uint32_t i = 0; i < op->result_count; i++) constant[op->results[i].id] = same;
     op->note = NULL;
     if (!same || !(vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE)) continue;
     op->note = op;
     any = true;
   }
+  if (!any) return false;
   for (vt_op *op = body->last; op; op = op->prev)
     for (uint32_t i = 0; op->note && i < op->operand_count; i++) want(op->operands[i]);
-  return any;
+  return true;
 }
 
 static void hoist_from_body(vt_op *loop, bool partitioned, vt_arena *scratch, bool *changed) {

@@ -9,9 +9,10 @@
 
 static void inline_in(vt_func *func, bool *changed) {
   vt_op *next;
+  bool any = false;
   for (vt_op *op = func->first; op; op = next) {
     next = op->next;
-    vt_rewrite_operands(op);
+    if (any) vt_rewrite_operands(op);
     for (uint32_t i = 0; i < op->region_count; i++) inline_in(op->regions[i], changed);
     vt_func *callee = vt_op_callee(op);
     if (callee) {
@@ -23,13 +24,13 @@ static void inline_in(vt_func *func, bool *changed) {
       for (uint32_t i = 0; i < op->result_count; i++) vt_rewrite_value(&op->results[i], returns[i]);
       vt_op_remove(op);
       next = before ? before->next : func->first; // the body may hold calls: walk it too
-      *changed = true;
+      any = *changed = true;
     } else if (vt_op_info_get(op->code)->flags & VT_OPF_SHARDY) {
       vt_assert(op->result_count <= op->operand_count);
       for (uint32_t i = 0; i < op->result_count; i++)
         vt_rewrite_value(&op->results[i], op->operands[i]);
       vt_op_remove(op);
-      *changed = true;
+      any = *changed = true;
     }
   }
   vt_rewrite_returns(func);

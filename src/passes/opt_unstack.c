@@ -117,19 +117,28 @@ static void capture_elements(vt_op *loop, bool *changed) {
   }
 }
 
+static void unstack(const vt_rewriting *pass, vt_op *op, bool *changed) {
+  if (op->code != VT_OP_WHILE) return;
+  capture_elements(op, changed);
+  replace_stacks(op, pass->scratch, changed);
+}
+
 static vt_status unstack_func(vt_func *func, void *user) {
   const vt_rewriting *pass = user;
   uint32_t count;
-  vt_op *const *holders = vt_func_holders(func, &count);
-  if (!count) return VT_OK;
-  vt_op *first = holders[0];
-  for (vt_op *op = first; op; op = op->next) {
+  vt_op *const *holders = vt_func_holders(func, &count), *next = NULL;
+  bool changed = false;
+  for (uint32_t i = 0; i < count && !changed; i++) {
+    next = holders[i]->next;
+    unstack(pass, holders[i], &changed);
+  }
+  if (!changed) return VT_OK;
+  for (vt_op *op = next; op; op = op->next) {
     vt_rewrite_operands(op);
-    if (op->code != VT_OP_WHILE) continue;
-    capture_elements(op, pass->changed);
-    replace_stacks(op, pass->scratch, pass->changed);
+    unstack(pass, op, &changed);
   }
   vt_rewrite_returns(func);
+  *pass->changed = true;
   return VT_OK;
 }
 

@@ -11,13 +11,21 @@
 #include "ir/number.h"
 #include "passes/rewrite.h"
 
+// One elementwise op on two parameters, as most reductions have it: there is nothing to rewrite.
+static bool is_plain(const vt_func *func) {
+  const vt_op *op = func->first;
+  return op && op == func->last && op->operand_count == 2 && func->return_count == 1 &&
+         func->returns[0]->op == op && !op->operands[0]->op && !op->operands[1]->op &&
+         op->operands[0] != op->operands[1] && vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+}
+
 static vt_status visit_all(vt_func *func, vt_func_visitor *visit, void *user) {
   vt_assert(!func->first || (!func->first->prev && !func->last->next));
   uint32_t count;
   vt_op *const *holders = vt_func_holders(func, &count);
   for (uint32_t k = 0; k < count; k++)
     for (uint32_t i = 0; i < holders[k]->region_count; i++)
-      VT_TRY(visit_all(holders[k]->regions[i], visit, user));
+      if (!is_plain(holders[k]->regions[i])) VT_TRY(visit_all(holders[k]->regions[i], visit, user));
   vt_assert(!func->last || func->last->func == func);
   return visit(func, user);
 }
@@ -101,16 +109,20 @@ vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) {
   bool verify = vt_verify_wanted();
   vt_arena scratch = {.brief = true};
   vt_status st = VT_OK;
-  const char *idle = ""; // the pass that ran last, if it changed nothing
+  // Where nothing has changed since a pass found nothing to change, it is not asked again.
+  size_t idle_since[sizeof pipeline / sizeof *pipeline] = {0}, changes = 1;
   for (size_t i = 0; i < sizeof pipeline / sizeof *pipeline; i++) {
     // Without inlining, later stages would see calls, which they do not support.
     if (vt_pass_listed(skip, skip_size, pipeline[i].name) && strcmp(pipeline[i].name, "inline"))
       continue;
-    if (!strcmp(pipeline[i].name, idle)) continue;
-    bool changed = false;
+    bool changed = false, idle = false;
+    for (size_t k = 0; k < i && !idle; k++)
+      idle = idle_since[k] == changes && pipeline[k].run == pipeline[i].run;
+    if (idle) continue;
     VT_TRY_OUT(pipeline[i].run(module, options, &scratch, &changed));
     vt_arena_reset(&scratch);
-    idle = changed ? "" : pipeline[i].name;
+    changes += changed;
+    idle_since[i] = changed ? 0 : changes;
     if (verify && changed && (st = vt_module_verify(module))) {
       st = vt_status_wrap(st, "after pass %s", pipeline[i].name);
       goto out;

@@ -211,7 +211,7 @@ static vt_status create(vt_func *func, void *user) {
 vt_status vt_opt_reduce_scatter_creator(vt_module *module, const vt_collective_options *options,
                                         vt_arena *scratch, bool *out_changed) {
   (void)options;
-  if (!module->made[VT_OP_ALL_REDUCE]) return VT_OK;
+  if (!module->made[VT_OP_ALL_REDUCE] || !module->made[VT_OP_DYNAMIC_SLICE]) return VT_OK;
   creation ctx = {scratch, out_changed};
   return vt_rewrite_each_func(module, create, &ctx);
 }
