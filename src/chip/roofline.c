@@ -200,24 +200,30 @@ static void count_control(const vt_scope *scope, const vt_op *op, repeats times,
   count_func(&inside, func, times, c);
 }
 
+// false: it is counted as a library's operator.
+static bool count_custom(const vt_op *op, repeats times, count *c) {
+  const vt_func *written = vt_op_written_out(op);
+  vt_kernel_said kernel;
+  if (written) {
+    count_func(NULL, written, times, c); // its parameters are not the op's operands
+    return true;
+  }
+  if (vt_ragged_splits(op)) return true;
+  if (!c->said || !c->said(op, &kernel)) return false;
+  c->flops += times.said * kernel.flops;
+  c->transcendentals += times.said * kernel.transcendentals;
+  return true;
+}
+
 static void count_op(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   const vt_op_info *info = vt_op_info_get(op->code);
-  const vt_func *written = vt_op_written_out(op);
   if (info->flags & VT_OPF_CONTROL) {
     count_control(scope, op, times, c);
     return;
   }
-  if (written) {
-    count_func(NULL, written, times, c); // its parameters are not the op's operands
-    return;
-  }
+  if (info->cost == VT_COST_FREE || info->cost == VT_COST_MOVE) return;
+  if (op->code == VT_OP_CUSTOM_CALL && count_custom(op, times, c)) return;
   if (vt_ragged_splits(op)) return;
-  vt_kernel_said kernel;
-  if (op->code == VT_OP_CUSTOM_CALL && c->said && c->said(op, &kernel)) {
-    c->flops += times.said * kernel.flops;
-    c->transcendentals += times.said * kernel.transcendentals;
-    return;
-  }
   double elements = op->result_count ? (double)vt_type_elements(op->results[0].type) : 0;
   switch ((vt_cost_class)info->cost) {
   case VT_COST_FREE:

@@ -903,7 +903,7 @@ static void prepare(fusing *f) {
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);
     if (p->traits & VT_TRAIT_HANDING) continue;
-    p->unread = vt_loop_unread(op, f->arena);
+    if (op->code == VT_OP_WHILE) p->unread = vt_loop_unread(op, f->arena);
     for (uint32_t i = 0; i < op->operand_count; i++) {
       known *from = known_of(f, source(f, op, i));
       if (p->unread && p->unread[i]) continue;

@@ -179,15 +179,17 @@ const vt_assign *vt_assign_of(vt_parter *p, const vt_sharding *sharding, int32_t
   return *place;
 }
 
-const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) {
-  const vt_sharding *s = vt_annotation(op, result);
-  int32_t rank = op->results[result].type.rank;
+static const vt_assign *asked(vt_parter *p, const vt_sharding *s, int32_t rank) {
   vt_asked *last = &p->asked[((uintptr_t)s >> 4) % VT_ASKED];
   if (last->assign && last->annotation == s && last->groups == p->groups &&
       last->manual == p->manual && last->rank == rank)
     return last->assign;
   *last = (vt_asked){s, p->groups, p->manual, rank, vt_assign_of(p, s, rank)};
   return last->assign;
+}
+
+const vt_assign *vt_part_wanted(vt_parter *p, const vt_op *op, uint32_t result) {
+  return asked(p, vt_annotation(op, result), op->results[result].type.rank);
 }
 
 // ---- values -------------------------------------------------------------------------------------
@@ -209,9 +211,10 @@ const vt_sharding *vt_annotation(const vt_op *op, uint32_t result) {
 }
 
 void vt_part_set(vt_parter *p, const vt_value *result, vt_part part) {
-  const vt_assign *wanted = vt_part_wanted(p, result->op, (uint32_t)result->index);
-  vt_part_record(p, result, vt_reshard(p, part, wanted));
-  vt_part_note(p, result, vt_annotation(result->op, (uint32_t)result->index));
+  const vt_sharding *s = vt_annotation(result->op, (uint32_t)result->index);
+  const vt_assign *wanted = asked(p, s, result->type.rank);
+  vt_part_record(p, result, part.assign == wanted ? part : vt_reshard(p, part, wanted));
+  vt_part_note(p, result, s);
 }
 
 const vt_groups *vt_enter(vt_parter *p, const vt_groups *inner) {
@@ -328,34 +331,41 @@ static vt_status partition_main(vt_parter *p, const vt_func *main) {
 
 // ---- afterwards ---------------------------------------------------------------------------------
 
-// How often each value is named, by ids that are unique in func and its regions.
-typedef VT_ARRAY(uint32_t) use_counts;
-static void count_uses(vt_func *func, use_counts *uses) {
-  func->numbered = false;
-  for (uint32_t i = 0; i < func->param_count; i++) {
-    func->params[i]->id = (int32_t)uses->size;
-    vt_array_push(uses, 0);
-  }
-  for (vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->operand_count; i++) uses->data[op->operands[i]->id]++;
-    for (uint32_t i = 0; i < op->result_count; i++) {
-      op->results[i].id = (int32_t)uses->size;
-      vt_array_push(uses, 0);
-    }
-    for (uint32_t i = 0; i < op->region_count; i++) count_uses(op->regions[i], uses);
-  }
-  for (uint32_t i = 0; i < func->return_count; i++) uses->data[func->returns[i]->id]++;
+typedef struct finisher {
+  vt_arena *scratch;
+  VT_ARRAY(uint32_t) uses;       // of each value, by ids that are unique in main and its regions
+  VT_ARRAY(vt_op *) collectives; // with channels, from last to first
+} finisher;
+
+static void count_value(finisher *f, vt_value *value) {
+  value->id = (int32_t)f->uses.size;
+  vt_array_push_in(f->scratch, &f->uses, 0);
 }
 
-static void drop_unused(vt_func *func, uint32_t *uses) {
+static void count_uses(finisher *f, vt_func *func) {
+  func->numbered = false;
+  for (uint32_t i = 0; i < func->param_count; i++) count_value(f, func->params[i]);
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->operand_count; i++) f->uses.data[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->result_count; i++) count_value(f, &op->results[i]);
+    for (uint32_t i = 0; i < op->region_count; i++) count_uses(f, op->regions[i]);
+  }
+  for (uint32_t i = 0; i < func->return_count; i++) f->uses.data[func->returns[i]->id]++;
+}
+
+static void drop_unused(finisher *f, vt_func *func) {
   vt_op *prev;
+  uint32_t *uses = f->uses.data;
   for (vt_op *op = func->last; op; op = prev) {
     prev = op->prev;
     bool used = false;
     for (uint32_t i = 0; i < op->result_count && !used; i++) used = uses[op->results[i].id] != 0;
     op->note = NULL;
     if (used || vt_op_has_effect(op)) {
-      for (uint32_t i = 0; i < op->region_count; i++) drop_unused(op->regions[i], uses);
+      for (uint32_t i = op->region_count; i-- > 0;) drop_unused(f, op->regions[i]);
+      bool collective = vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE;
+      if (collective && vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0)
+        vt_array_push_in(f->scratch, &f->collectives, op);
       continue;
     }
     for (uint32_t i = 0; i < op->operand_count; i++) uses[op->operands[i]->id]--;
@@ -363,13 +373,10 @@ static void drop_unused(vt_func *func, uint32_t *uses) {
   }
 }
 
-static void number_channels(vt_func *func, int64_t *next) {
-  for (vt_op *op = func->first; op; op = op->next) {
-    bool collective = vt_op_info_get(op->code)->flags & VT_OPF_COLLECTIVE;
-    if (collective && vt_attr_i64_or(op, VT_ATTR_CHANNEL_ID, 0) > 0)
-      vt_op_set_i64(op, VT_ATTR_CHANNEL_ID, (*next)++);
-    for (uint32_t i = 0; i < op->region_count; i++) number_channels(op->regions[i], next);
-  }
+static void number_channels(const finisher *f) {
+  int64_t next = 1;
+  for (size_t i = f->collectives.size; i-- > 0;)
+    vt_op_set_i64(f->collectives.data[i], VT_ATTR_CHANNEL_ID, next++);
 }
 
 // What the framework says about parameters and results, without shardings: they are local now.
@@ -381,17 +388,15 @@ static vt_io_info *local_info(vt_module *module, const vt_io_info *info, uint32_
   return out;
 }
 
-static void replace_main(vt_parter *p, const vt_func *main) {
+static void replace_main(vt_parter *p, const vt_func *main, vt_arena *scratch) {
   vt_module *module = p->module;
-  int64_t channel = 1;
+  finisher f = {.scratch = scratch};
   p->func->name = main->name;
   p->func->param_info = local_info(module, main->param_info, main->param_count);
   p->func->return_info = local_info(module, main->return_info, main->return_count);
-  use_counts uses = {0};
-  count_uses(p->func, &uses);
-  drop_unused(p->func, uses.data);
-  vt_array_free(&uses);
-  number_channels(p->func, &channel);
+  count_uses(&f, p->func);
+  drop_unused(&f, p->func);
+  number_channels(&f);
   module->main = p->func;
   module->funcs[0] = p->func;
   module->func_count = 1;
@@ -425,7 +430,7 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
   p.parts = VT_NEW_ARRAY(&scratch, vt_part, values + 1);
   vt_status st = partition_main(&p, main);
   if (!st) {
-    replace_main(&p, main);
+    replace_main(&p, main, &scratch);
     if (vt_verify_wanted()) st = vt_module_verify(module);
   }
   parter_free(&p);

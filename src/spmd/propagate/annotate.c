@@ -228,7 +228,8 @@ static vt_status check_op(checker *c, const vt_op *op) {
 
 static vt_status check_func(checker *c, const vt_func *func) {
   for (const vt_op *op = func->first; op; op = op->next) {
-    const vt_mesh *around = c->manual, *inside = vt_manual_mesh(op);
+    const vt_mesh *around = c->manual;
+    const vt_mesh *inside = op->code == VT_OP_MANUAL_COMPUTATION ? vt_manual_mesh(op) : NULL;
     if (inside) c->manual = inside; // its operands and results too
     vt_status st = check_op(c, op);
     if (!st && around && inside && !vt_mesh_same(around, inside))
