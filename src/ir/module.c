@@ -32,6 +32,7 @@ vt_func *vt_func_create(vt_module *module, const char *name) {
   vt_func *func = VT_NEW(&module->arena, vt_func);
   func->module = module;
   func->name = name;
+  func->holders_known = true;
   return func;
 }
 
@@ -127,10 +128,19 @@ void vt_op_become(vt_op *op, vt_opcode code) {
   op->attr_count = 0; // others may have the same list
 }
 
+static void add_holder(vt_func *func, vt_op *op) {
+  VT_ARRAY(vt_op *) list = {func->holders, func->holder_count, func->holder_room};
+  vt_array_push_in(&func->module->arena, &list, op);
+  func->holders = list.data;
+  func->holder_count = (uint32_t)list.size;
+  func->holder_room = (uint32_t)list.capacity;
+}
+
 void vt_op_append(vt_func *func, vt_op *op) {
   vt_assert(func->first != op && (!func->last || !func->last->next));
   vt_assert(op->func == func && !op->prev && !op->next);
-  if (op->region_count) func->holders_known = false;
+  if (op->region_count && func->holders_removed) func->holders_known = false; // it may be listed
+  if (op->region_count && func->holders_known) add_holder(func, op);
   func->numbered = false;
   func->value_room += op->result_count;
   op->prev = func->last;
@@ -162,7 +172,7 @@ void vt_op_remove(vt_op *op) {
   vt_assert(op->prev ? op->prev->next == op : op->func->first == op);
   vt_assert(op->next ? op->next->prev == op : op->func->last == op);
   vt_func *func = op->func;
-  if (op->region_count) func->holders_known = false;
+  if (op->region_count) func->holders_removed = true;
   func->numbered = false;
   if (op->prev)
     op->prev->next = op->next;
@@ -294,16 +304,25 @@ bool vt_module_any(const vt_module *module, bool (*is)(const vt_op *op)) {
   return false;
 }
 
+static void drop_removed_holders(vt_func *func) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < func->holder_count; i++) {
+    vt_op *op = func->holders[i];
+    if (op->func == func && (op->prev || func->first == op)) func->holders[count++] = op;
+  }
+  func->holder_count = count;
+}
+
 vt_op *const *vt_func_holders(vt_func *func, uint32_t *out_count) {
   if (!func->holders_known) {
-    VT_ARRAY(vt_op *) found = {func->holders, 0, func->holder_room};
+    func->holder_count = 0;
     for (vt_op *op = func->first; op; op = op->next)
-      if (op->region_count) vt_array_push_in(&func->module->arena, &found, op);
-    func->holders = found.data;
-    func->holder_count = (uint32_t)found.size;
-    func->holder_room = (uint32_t)found.capacity;
-    func->holders_known = true;
+      if (op->region_count) add_holder(func, op);
+  } else if (func->holders_removed) {
+    drop_removed_holders(func);
   }
+  func->holders_known = true;
+  func->holders_removed = false;
   *out_count = func->holder_count;
   return func->holders;
 }

@@ -101,21 +101,22 @@ struct vt_value {
   vt_value *replaced_by;
 };
 
-struct vt_op {
+struct vt_op { // first what every walk over a function looks at: it waits for memory
+  vt_op *next;
   vt_opcode code;
   uint32_t operand_count; // captures included
-  uint32_t capture_count;
   uint32_t result_count;
   uint32_t region_count;
-  uint32_t attr_count;
   vt_value **operands;
   vt_value *results;
-  vt_func **regions;
-  vt_attr *attrs;
-  const vt_loc *loc; // never NULL
-  vt_func *func;
-  vt_op *prev, *next;
   void *note; // free for the pass or stage that owns the module right now
+  vt_attr *attrs;
+  uint32_t attr_count;
+  uint32_t capture_count;
+  vt_func *func;
+  vt_func **regions;
+  const vt_loc *loc; // never NULL
+  vt_op *prev;
 };
 
 // What the framework says about a parameter or result of the entry function.
@@ -143,7 +144,8 @@ struct vt_func {
   uint32_t value_room; // at least the number of values
   vt_op **holders;     // see vt_func_holders
   uint32_t holder_count, holder_room;
-  bool holders_known;
+  bool holders_known; // but for those that were removed since
+  bool holders_removed;
 };
 
 typedef struct vt_mesh_axis {

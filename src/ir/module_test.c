@@ -63,6 +63,47 @@ static void functions_number_again_after_changes(void **state) {
   vt_module_destroy(module);
 }
 
+static vt_op *add_holder(vt_func *func, vt_op *before) {
+  vt_op *op = vt_op_create(func, VT_OP_OPTIMIZATION_BARRIER, NULL, 0, NULL, 0, NULL, 1);
+  if (before)
+    vt_op_insert(before, op);
+  else
+    vt_op_append(func, op);
+  return op;
+}
+
+static void holders_are(vt_func *func, uint32_t wanted, vt_op *const *ops) {
+  uint32_t count;
+  vt_op *const *found = vt_func_holders(func, &count);
+  assert_int_equal(count, wanted);
+  for (uint32_t i = 0; i < count; i++) assert_ptr_equal(found[i], ops[i]);
+}
+
+// The list of ops with regions follows what comes, goes and comes back elsewhere.
+static void functions_know_their_holders(void **state) {
+  (void)state;
+  vt_module *module = vt_module_create();
+  vt_func *func = make_sample(module), *other = vt_func_create(module, "g");
+  holders_are(func, 0, NULL);
+  vt_op *a = add_holder(func, NULL), *b = add_holder(func, NULL), *c = add_holder(func, NULL);
+  holders_are(func, 3, (vt_op *[]){a, b, c});
+  vt_op_remove(b);
+  vt_op *d = add_holder(func, NULL);
+  holders_are(func, 3, (vt_op *[]){a, c, d});
+  vt_op_remove(d);
+  vt_op_insert(a, d);
+  holders_are(func, 3, (vt_op *[]){d, a, c});
+  vt_op_remove(c);
+  vt_op_append(func, c);
+  vt_op_append(func, b);
+  holders_are(func, 4, (vt_op *[]){d, a, c, b});
+  vt_op_remove(add_holder(other, NULL));
+  holders_are(other, 0, NULL);
+  vt_op *only = add_holder(other, NULL);
+  holders_are(other, 1, &only);
+  vt_module_destroy(module);
+}
+
 static void clone_and_inline_copy_structure(void **state) {
   (void)state;
   vt_module *module = vt_module_create();
@@ -122,6 +163,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(functions_number_and_count_uses),
       cmocka_unit_test(functions_number_again_after_changes),
+      cmocka_unit_test(functions_know_their_holders),
       cmocka_unit_test(clone_and_inline_copy_structure),
       cmocka_unit_test(attributes_are_set_and_compared),
       cmocka_unit_test(tables_agree),
