@@ -10,16 +10,21 @@
 // Cost: O(ops) for each kind.
 #include "passes/collectives.h"
 
+#include <stdlib.h>
+
 #include "base/array.h"
 #include "passes/rewrite.h"
 
-// What a walk knows of an op: its note.
+// What is known of an op: its note. Of an op that depends on no candidate that is only its place in
+// the function, an odd number.
 typedef struct mark {
+  vt_op *op;
+  struct mark *next;
+  vt_op *before; // of an op with effects: the one before, which it must stay behind
   uint32_t kind; // of a candidate, from 1
   uint32_t set;  // the last one that it belongs to or depends on, from 1
-  vt_op *before; // of an op with effects: the one before, which it must stay behind
-  uint32_t at;   // its place in the function
-  uint32_t seen; // the last order that it is in
+  uint32_t at;   // its place
+  uint32_t seen; // the last walk that was there
 } mark;
 
 typedef struct combiner {
@@ -29,26 +34,45 @@ typedef struct combiner {
   bool *changed;
 } combiner;
 
-// Ops with what they depend on before them.
-typedef struct order {
-  vt_op **ops, **stack;
-  uint32_t *next; // of those in the stack: the operand to look at
-  uint32_t count, number;
-} order;
+typedef VT_ARRAY(vt_op *) ops;
+
+// The marks of a function.
+typedef struct marking {
+  const combiner *with;
+  mark *first, *last; // as their ops stood
+  uint32_t count, ops;
+  bool moved; // ops, since
+} marking;
 
 // A walk over a function for the candidates of one kind.
 typedef struct walk {
   const combiner *with;
+  marking *marks;
   uint32_t kind;   // of its candidates
-  uint32_t open;   // the set that is being filled
-  vt_op **members; // of it
-  uint32_t count;
-  int64_t bytes;
-  bool joined;
+  uint32_t open;   // the set that is being filled, from 1
+  vt_op **members; // of all sets, one after the other
+  uint32_t *ends;  // of the sets in `members`, by their numbers
+  uint32_t count;  // of all members
+  int64_t bytes;   // of the set that is being filled
+  vt_op **stack;   // what depends on each other, down to what is looked at
+  uint32_t *next;  // of each: the operand to look at
+  ops users;       // of members
 } walk;
 
 static mark *mark_of(const vt_op *op) {
-  return op->note;
+  return (uintptr_t)op->note & 1 ? NULL : op->note;
+}
+
+static uint32_t place_of(const vt_op *op) {
+  const mark *m = mark_of(op);
+  return m ? m->at : (uint32_t)((uintptr_t)op->note >> 1);
+}
+
+static void set_place(vt_op *op, uint32_t at) {
+  if (mark_of(op))
+    mark_of(op)->at = at;
+  else
+    op->note = (void *)((uintptr_t)at << 1 | 1);
 }
 
 static bool is_candidate(const combiner *with, const vt_op *op) {
@@ -56,75 +80,56 @@ static bool is_candidate(const combiner *with, const vt_op *op) {
          vt_type_bytes(op->results[0].type) <= with->limits.bytes;
 }
 
-// ---- order --------------------------------------------------------------------------------------
+// ---- marks --------------------------------------------------------------------------------------
 
-static void mark_ops(vt_func *func, uint32_t count, vt_arena *scratch) {
+static mark *mark_op(marking *all, vt_op *op, uint32_t at) {
+  mark *m = op->note = VT_NEW(all->with->scratch, mark);
+  m->op = op;
+  m->at = at;
+  if (all->last)
+    all->last->next = m;
+  else
+    all->first = m;
+  all->last = m;
+  all->count++;
+  return m;
+}
+
+static bool needs_marked(const vt_op *op, const vt_op *before) {
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->op && mark_of(op->operands[i]->op)) return true;
+  return before && mark_of(before);
+}
+
+// Finds the candidates and marks them and what depends on them: nothing else can depend on a set.
+static void mark_candidates(vt_func *func, marking *all, ops *candidates) {
   vt_op *effect = NULL;
   uint32_t at = 0;
-  mark *marks = VT_NEW_ARRAY(scratch, mark, count + 1);
+  bool effects = func->module->effects;
   for (vt_op *op = func->first; op; op = op->next, at++) {
-    op->note = &marks[at];
-    marks[at].at = at;
+    bool candidate = is_candidate(all->with, op), fixed = effects && vt_op_has_effect(op);
+    if (candidate) vt_array_push_in(all->with->scratch, candidates, op);
+    if (candidate || (candidates->size && needs_marked(op, fixed ? effect : NULL)))
+      mark_op(all, op, at)->before = fixed ? effect : NULL;
+    else
+      op->note = (void *)((uintptr_t)at << 1 | 1);
+    if (fixed) effect = op;
+  }
+  all->ops = at;
+}
+
+// Marks all ops, for their effects.
+static void mark_all(vt_func *func, marking *all) {
+  vt_op *effect = NULL;
+  for (vt_op *op = func->first; op; op = op->next) {
+    mark *m = mark_of(op) ? mark_of(op) : mark_op(all, op, place_of(op));
     if (!vt_op_has_effect(op)) continue;
-    marks[at].before = effect;
+    m->before = effect;
     effect = op;
   }
 }
 
-// Appends the op and what it depends on, operands in their order, but for what was seen.
-static void visit(order *o, vt_op *root) {
-  uint32_t depth = 0;
-  if (mark_of(root)->seen == o->number) return;
-  mark_of(root)->seen = o->number;
-  o->stack[0] = root;
-  o->next[0] = 0;
-  for (;;) {
-    vt_op *op = o->stack[depth];
-    uint32_t i = o->next[depth]++;
-    if (i > op->operand_count) {
-      o->ops[o->count++] = op;
-      if (!depth--) return;
-      continue;
-    }
-    vt_op *needs = i < op->operand_count ? op->operands[i]->op : mark_of(op)->before;
-    if (!needs || mark_of(needs)->seen == o->number) continue;
-    mark_of(needs)->seen = o->number;
-    o->stack[++depth] = needs;
-    o->next[depth] = 0;
-  }
-}
-
-static void order_from_results(const vt_func *func, order *o) {
-  o->count = 0;
-  o->number++;
-  for (uint32_t i = 0; i < func->return_count; i++)
-    if (func->returns[i]->op) visit(o, func->returns[i]->op);
-  for (vt_op *op = func->first; op; op = op->next) visit(o, op);
-}
-
-// Uses of what was combined follow. Whether one of them now stands before what it depends on.
-static bool move_uses(vt_func *func) {
-  bool before = false;
-  for (vt_op *op = func->first; op; op = op->next) {
-    vt_rewrite_operands(op);
-    for (uint32_t i = 0, at = mark_of(op)->at; i < op->operand_count; i++)
-      before = before || (op->operands[i]->op && mark_of(op->operands[i]->op)->at > at);
-  }
-  vt_rewrite_returns(func);
-  return before;
-}
-
-static void put_in_order(vt_func *func, order *o) {
-  o->count = 0;
-  o->number++;
-  for (vt_op *op = func->first; op; op = op->next) visit(o, op);
-  for (uint32_t i = 0; i < o->count; i++) mark_of(o->ops[i])->at = i;
-  vt_func_reorder(func, o->count, o->ops);
-}
-
 // ---- kinds --------------------------------------------------------------------------------------
-
-typedef VT_ARRAY(vt_op *) ops;
 
 // Numbers the kinds of candidates; returns how many each has.
 static uint32_t *find_kinds(const ops *candidates, const combiner *with, uint32_t *out_kinds) {
@@ -144,88 +149,191 @@ static uint32_t *find_kinds(const ops *candidates, const combiner *with, uint32_
 
 // ---- sets ---------------------------------------------------------------------------------------
 
-static void join(walk *w) {
-  vt_op *like = w->members[0], *last = like;
-  vt_value **operands = VT_NEW_ARRAY(w->with->scratch, vt_value *, w->count);
-  vt_type *types = VT_NEW_ARRAY(w->with->scratch, vt_type, w->count);
-  for (uint32_t i = 0; i < w->count; i++) {
-    operands[i] = w->members[i]->operands[0];
-    types[i] = w->members[i]->results[0].type;
-    if (mark_of(w->members[i])->at > mark_of(last)->at) last = w->members[i];
-  }
-  vt_op *all = vt_op_create(like->func, like->code, like->loc, w->count, operands, w->count, types,
-                            like->region_count);
-  for (uint32_t i = 0; i < like->region_count; i++) all->regions[i] = like->regions[i];
-  all->attrs = like->attrs;
-  all->attr_count = like->attr_count;
-  all->note = VT_NEW(w->with->scratch, mark);
-  mark_of(all)->set = w->open;
-  mark_of(all)->at = mark_of(last)->at;
-  vt_op_insert(last, all);
-  for (uint32_t i = 0; i < w->count; i++) {
-    vt_rewrite_value(&w->members[i]->results[0], &all->results[i]);
-    vt_op_remove(w->members[i]);
-  }
-  w->joined = true;
-}
-
-static void close_set(walk *w) {
-  if (w->count > 1) join(w);
-  w->open++;
-  w->count = 0;
-  w->bytes = 0;
-}
-
-static uint32_t depends_on(const vt_op *op) {
-  const vt_op *before = mark_of(op)->before;
-  uint32_t set = before ? mark_of(before)->set : 0;
+static uint32_t depends_on(const vt_op *op, uint32_t kind, bool *out_uses) {
+  const mark *before = mark_of(op)->before ? mark_of(mark_of(op)->before) : NULL;
+  uint32_t set = before ? before->set : 0;
   for (uint32_t i = 0; i < op->operand_count; i++) {
-    const vt_op *maker = op->operands[i]->op;
-    if (maker && mark_of(maker)->set > set) set = mark_of(maker)->set;
+    const mark *maker = op->operands[i]->op ? mark_of(op->operands[i]->op) : NULL;
+    if (maker && maker->set > set) set = maker->set;
+    if (maker && maker->kind == kind) *out_uses = true;
   }
   return set;
 }
 
+static void close_set(walk *w) {
+  w->ends[w->open++] = w->count;
+  w->bytes = 0;
+}
+
 static void add(walk *w, vt_op *op, uint32_t set) {
   int64_t bytes = vt_type_bytes(op->results[0].type);
-  if (w->count && (set == w->open || w->bytes + bytes > w->with->limits.bytes ||
-                   w->count >= w->with->limits.count))
+  uint32_t count = w->count - w->ends[w->open - 1];
+  if (count && (set == w->open || w->bytes + bytes > w->with->limits.bytes ||
+                count >= w->with->limits.count))
     close_set(w);
   w->members[w->count++] = op;
   w->bytes += bytes;
 }
 
-static void combine_kind(vt_func *func, walk *w, order *o) {
-  order_from_results(func, o);
-  for (uint32_t i = 0; i < o->count; i++) {
-    uint32_t set = depends_on(o->ops[i]);
-    bool member = mark_of(o->ops[i])->kind == w->kind;
-    if (member) add(w, o->ops[i], set);
-    mark_of(o->ops[i])->set = member ? w->open : set;
+// After all that it depends on.
+static void take(walk *w, vt_op *op) {
+  bool member = mark_of(op)->kind == w->kind, uses = false;
+  uint32_t set = depends_on(op, w->kind, &uses);
+  if (uses) vt_array_push_in(w->with->scratch, &w->users, op);
+  if (member) add(w, op, set);
+  mark_of(op)->set = member ? w->open : set;
+}
+
+static bool is_next(const walk *w, const vt_op *op) {
+  return op && mark_of(op) && mark_of(op)->seen != w->kind;
+}
+
+// Takes the op and what it depends on, operands in their order, but for what was taken.
+static void take_all(walk *w, vt_op *root) {
+  uint32_t depth = 0;
+  if (!is_next(w, root)) return;
+  mark_of(root)->seen = w->kind;
+  w->stack[0] = root;
+  w->next[0] = 0;
+  for (;;) {
+    vt_op *op = w->stack[depth], *needs = NULL;
+    uint32_t i = w->next[depth];
+    while (i < op->operand_count && !needs) {
+      vt_op *maker = op->operands[i++]->op;
+      if (is_next(w, maker)) needs = maker;
+    }
+    if (!needs && is_next(w, mark_of(op)->before)) needs = mark_of(op)->before;
+    if (!needs) {
+      take(w, op);
+      if (!depth--) return;
+      continue;
+    }
+    w->next[depth] = i;
+    mark_of(needs)->seen = w->kind;
+    w->stack[++depth] = needs;
+    w->next[depth] = 0;
   }
+}
+
+static void join(walk *w, uint32_t count, vt_op **members) {
+  vt_op *like = members[0], *last = like;
+  vt_value **operands = VT_NEW_ARRAY(w->with->scratch, vt_value *, count);
+  vt_type *types = VT_NEW_ARRAY(w->with->scratch, vt_type, count);
+  for (uint32_t i = 0; i < count; i++) {
+    operands[i] = members[i]->operands[0];
+    types[i] = members[i]->results[0].type;
+    if (mark_of(members[i])->at > mark_of(last)->at) last = members[i];
+  }
+  vt_op *all = vt_op_create(like->func, like->code, like->loc, count, operands, count, types,
+                            like->region_count);
+  for (uint32_t i = 0; i < like->region_count; i++) all->regions[i] = like->regions[i];
+  all->attrs = like->attrs;
+  all->attr_count = like->attr_count;
+  mark_op(w->marks, all, mark_of(last)->at);
+  vt_array_push_in(w->with->scratch, &w->users, all);
+  vt_op_insert(last, all);
+  for (uint32_t i = 0; i < count; i++) {
+    vt_rewrite_value(&members[i]->results[0], &all->results[i]);
+    vt_op_remove(members[i]);
+  }
+}
+
+// Returns whether any set has several members.
+static bool join_sets(walk *w) {
+  bool any = false;
+  for (uint32_t set = 1; set < w->open; set++) {
+    uint32_t count = w->ends[set] - w->ends[set - 1];
+    if (count < 2) continue;
+    join(w, count, w->members + w->ends[set - 1]);
+    any = true;
+  }
+  return any;
+}
+
+// ---- order --------------------------------------------------------------------------------------
+
+static int by_place(const void *a, const void *b) {
+  uint32_t x = place_of(*(vt_op *const *)a), y = place_of(*(vt_op *const *)b);
+  return (x > y) - (x < y);
+}
+
+// Uses of what was combined follow. Finds the ops that now stand before what they depend on, from
+// first to last.
+static void move_uses(const walk *w, ops *early) {
+  for (size_t k = 0; k < w->users.size; k++) {
+    vt_op *op = w->users.data[k];
+    bool before = false;
+    if (op->result_count && op->results[0].replaced_by) continue; // it was combined itself
+    vt_rewrite_operands(op);
+    for (uint32_t i = 0, at = place_of(op); i < op->operand_count; i++)
+      before = before || (op->operands[i]->op && place_of(op->operands[i]->op) > at);
+    if (before) vt_array_push_in(w->with->scratch, early, op);
+  }
+  if (early->size) qsort(early->data, early->size, sizeof *early->data, by_place);
+}
+
+// Moves to before an op what it depends on, operands in their order, and stands behind it.
+static void move_needs(const walk *w, vt_op *early) {
+  uint32_t depth = 0, at = place_of(early);
+  w->stack[0] = early;
+  w->next[0] = 0;
+  for (;;) {
+    vt_op *op = w->stack[depth], *needs = NULL;
+    uint32_t i = w->next[depth]++;
+    if (i < op->operand_count)
+      needs = op->operands[i]->op;
+    else if (i == op->operand_count && mark_of(op))
+      needs = mark_of(op)->before;
+    if (needs && place_of(needs) > at) {
+      set_place(needs, at);
+      w->stack[++depth] = needs;
+      w->next[depth] = 0;
+    } else if (i >= op->operand_count) {
+      if (!depth--) return;
+      vt_op_remove(op);
+      vt_op_insert(early, op);
+    }
+  }
+}
+
+static void make_stack(walk *w, uint32_t count) {
+  w->stack = vt_arena_push_raw(w->with->scratch, sizeof *w->stack * count);
+  w->next = vt_arena_push_raw(w->with->scratch, sizeof *w->next * count);
+}
+
+static void combine_kind(vt_func *func, walk *w) {
+  ops early = {0};
+  make_stack(w, w->marks->count);
+  for (uint32_t i = 0; i < func->return_count; i++) take_all(w, func->returns[i]->op);
+  if (w->marks->moved)
+    for (vt_op *op = func->first; op; op = op->next) take_all(w, op);
+  else
+    for (const mark *m = w->marks->first; m; m = m->next) take_all(w, m->op);
   close_set(w);
-  if (w->joined && move_uses(func)) put_in_order(func, o);
+  if (!join_sets(w)) return;
+  *w->with->changed = w->marks->moved = true;
+  move_uses(w, &early);
+  vt_rewrite_returns(func);
+  if (!early.size) return;
+  if (func->module->effects) mark_all(func, w->marks);
+  make_stack(w, w->marks->ops);
+  for (size_t i = 0; i < early.size; i++) move_needs(w, early.data[i]);
 }
 
 static vt_status combine(vt_func *func, void *user) {
   const combiner *with = user;
   ops candidates = {0};
-  uint32_t count = 0, kinds;
-  for (vt_op *op = func->first; op; op = op->next, count++)
-    if (is_candidate(with, op)) vt_array_push_in(with->scratch, &candidates, op);
-  if (candidates.size < 2) return VT_OK;
-  mark_ops(func, count, with->scratch);
-  const uint32_t *sizes = find_kinds(&candidates, with, &kinds);
-  vt_op **members = VT_NEW_ARRAY(with->scratch, vt_op *, candidates.size + 1);
-  order o = {.ops = vt_arena_push_raw(with->scratch, sizeof(vt_op *) * (count + 1)),
-             .stack = vt_arena_push_raw(with->scratch, sizeof(vt_op *) * (count + 1)),
-             .next = vt_arena_push_raw(with->scratch, sizeof(uint32_t) * (count + 1))};
+  marking marks = {.with = with};
+  uint32_t kinds = 0;
+  mark_candidates(func, &marks, &candidates);
+  const uint32_t *sizes = candidates.size > 1 ? find_kinds(&candidates, with, &kinds) : NULL;
   for (uint32_t k = 1; k <= kinds; k++) {
-    walk w = {.with = with, .kind = k, .open = 1, .members = members};
-    if (sizes[k] > 1) combine_kind(func, &w, &o);
-    *with->changed |= w.joined;
+    walk w = {.with = with, .marks = &marks, .kind = k, .open = 1};
+    if (sizes[k] < 2) continue;
+    w.members = VT_NEW_ARRAY(with->scratch, vt_op *, sizes[k]);
+    w.ends = VT_NEW_ARRAY(with->scratch, uint32_t, sizes[k] + 2);
+    combine_kind(func, &w);
   }
-  for (vt_op *op = func->first; op; op = op->next) op->note = NULL;
   return VT_OK;
 }
 
