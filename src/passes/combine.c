@@ -301,12 +301,21 @@ static void make_stack(walk *w, uint32_t count) {
   w->next = vt_arena_push_raw(w->with->scratch, sizeof *w->next * count);
 }
 
+// After others were combined, which leaves several ops at one place.
+static void take_in_order(vt_func *func, walk *w) {
+  uint32_t at = 0;
+  for (vt_op *op = func->first; op; op = op->next) {
+    set_place(op, at++);
+    take_all(w, op);
+  }
+}
+
 static void combine_kind(vt_func *func, walk *w) {
   ops early = {0};
   make_stack(w, w->marks->count);
   for (uint32_t i = 0; i < func->return_count; i++) take_all(w, func->returns[i]->op);
   if (w->marks->moved)
-    for (vt_op *op = func->first; op; op = op->next) take_all(w, op);
+    take_in_order(func, w);
   else
     for (const mark *m = w->marks->first; m; m = m->next) take_all(w, m->op);
   close_set(w);
