@@ -334,6 +334,7 @@ static vt_status combine(vt_func *func, void *user) {
   ops candidates = {0};
   marking marks = {.with = with};
   uint32_t kinds = 0;
+  if (with->code != VT_OP_ALL_GATHER && !vt_func_holds(func, with->code)) return VT_OK;
   mark_candidates(func, &marks, &candidates);
   const uint32_t *sizes = candidates.size > 1 ? find_kinds(&candidates, with, &kinds) : NULL;
   for (uint32_t k = 1; k <= kinds; k++) {

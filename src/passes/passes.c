@@ -45,6 +45,13 @@ vt_status vt_rewrite_and_drop(vt_module *module, vt_func_visitor *visit, bool *o
   return vt_verify_wanted() ? vt_module_verify(module) : VT_OK;
 }
 
+bool vt_func_holds(vt_func *func, vt_opcode code) {
+  uint32_t count;
+  vt_op *const *holders = vt_func_holders(func, &count);
+  while (count && holders[count - 1]->code != code) count--;
+  return count;
+}
+
 bool vt_func_reads(const vt_func *func, const vt_value *value) {
   for (const vt_op *op = func->first; op; op = op->next)
     for (uint32_t i = 0; i < op->operand_count; i++)

@@ -192,6 +192,7 @@ static vt_status create(vt_func *func, void *user) {
   known_orders known = {0};
   bool changed = false;
   vt_op *next;
+  if (!vt_func_holds(func, VT_OP_ALL_REDUCE)) return VT_OK;
   for (vt_op *op = func->first; op; op = next) {
     found f;
     next = op->next;

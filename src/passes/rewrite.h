@@ -46,6 +46,9 @@ vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *
 vt_status vt_rewrite_and_drop(vt_module *module, vt_func_visitor *visit,
                               bool *out_changed) VT_CHECKED;
 
+// Whether an op of this kind, which has regions, is in the function; not in its regions.
+bool vt_func_holds(vt_func *func, vt_opcode code);
+
 // Whether the function has the value as an operand or returns it; not in its regions.
 bool vt_func_reads(const vt_func *func, const vt_value *value);
 

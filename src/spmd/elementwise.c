@@ -2,10 +2,6 @@
 // elementwise.c - see elementwise.h.
 #include "spmd/elementwise.h"
 
-#include <string.h>
-
-#include "base/map.h"
-
 enum { LONG = 32 };
 
 static bool is_long(const vt_func *func) {
@@ -73,21 +69,31 @@ bool vt_spmd_is_elementwise(vt_func *func) {
 
 // Equal operations become one, so that no copy of the body has them twice.
 static void merge_equal(vt_func *func) {
-  vt_map seen = {0};
+  typedef struct seen {
+    uint64_t hash;
+    vt_op *op;
+  } seen;
+  vt_arena scratch = {.brief = true};
+  size_t count = 2 * LONG;
+  while (count < 2 * (size_t)func->value_room) count *= 2;
+  seen *table = VT_NEW_ARRAY(&scratch, seen, count); // at most half full
   for (vt_op *op = func->first, *next; op; op = next) {
     next = op->next;
     for (uint32_t i = 0; i < op->operand_count; i++)
       if (op->operands[i]->replaced_by) op->operands[i] = op->operands[i]->replaced_by;
     uint64_t hash = vt_op_hash(op, op->operands);
-    void **first = vt_map_at(&seen, &hash, sizeof hash);
-    if (!*first) *first = op;
-    if (*first == op || !vt_op_equal(*first, op, op->operands)) continue;
-    op->results[0].replaced_by = &((vt_op *)*first)->results[0];
-    vt_op_remove(op);
+    size_t at = hash & (count - 1);
+    while (table[at].op && table[at].hash != hash) at = (at + 1) & (count - 1);
+    if (!table[at].op) {
+      table[at] = (seen){hash, op};
+    } else if (vt_op_equal(table[at].op, op, op->operands)) {
+      op->results[0].replaced_by = &table[at].op->results[0];
+      vt_op_remove(op);
+    }
   }
   for (uint32_t i = 0; i < func->return_count; i++)
     if (func->returns[i]->replaced_by) func->returns[i] = func->returns[i]->replaced_by;
-  vt_map_free(&seen);
+  vt_arena_free(&scratch);
 }
 
 vt_func *vt_spmd_elementwise_on(vt_func *func, vt_type like) {

@@ -592,7 +592,7 @@ static void decide(fusing *f, const vt_op *op) {
 static bool belongs(const fusing *f, const vt_op *op, int32_t at) {
   const place *p = place_of(op);
   for (int32_t i = 0; i < p->count; i++)
-    if (find(f, p->groups[i]) == at) return true;
+    if (p->groups[i] == at || find(f, p->groups[i]) == at) return true;
   return false;
 }
 
@@ -935,9 +935,7 @@ static bool make(fusing *f, vt_kernel_list *list) {
     take_in_sums(f, i);
     give_sums(f, i);
   }
-  bool listed = list_kernels(f, list);
-  for (vt_op *op = f->func->first; op; op = op->next) op->note = NULL;
-  return listed;
+  return list_kernels(f, list);
 }
 
 static vt_kernel_list *list_of(const fusing *around, const vt_scope *scope, vt_func *func) {
