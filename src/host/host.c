@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "host/cpu.h"
+#include "host/derived_stacks.h"
 #include "host/image_layout.h"
 #include "host/kernel_move.h"
 #include "host/loop_products.h"
@@ -146,9 +147,10 @@ static vt_status cut_products(vt_program *program) {
   if (!is_skipped("loop_products")) VT_TRY(vt_loop_products(program->module, &spread));
   if (vt_host_has_amx() && !is_skipped("sliced_products"))
     VT_TRY(vt_sliced_products(program->module, &cut));
-  bool turned = false;
+  bool turned = false, derived = false;
+  if (!is_skipped("derived_stacks")) VT_TRY(vt_derived_stacks(program->module, &derived));
   if (!is_skipped("row_orders")) VT_TRY(vt_row_orders(program->module, &turned));
-  if (!spread && !cut && !turned) return VT_OK;
+  if (!spread && !cut && !turned && !derived) return VT_OK;
   vt_pass_options options = {0};
   vt_arena scratch = {.brief = true};
   vt_status st = vt_opt_hoist(program->module, &options, &scratch, &changed);

@@ -25,6 +25,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "host/derived_stacks.h"
 #include "host/image_layout.h"
 #include "host/loop_products.h"
 #include "host/norm_sums.h"
@@ -85,6 +86,11 @@ static vt_status run_image_layout(vt_module *module, const settings *with, bool 
 static vt_status run_norm_sums(vt_module *module, const settings *with, bool *out_changed) {
   (void)with;
   return vt_norm_sums(module, out_changed);
+}
+
+static vt_status run_derived_stacks(vt_module *module, const settings *with, bool *out_changed) {
+  (void)with;
+  return vt_derived_stacks(module, out_changed);
 }
 
 static vt_status run_row_orders(vt_module *module, const settings *with, bool *out_changed) {
@@ -167,6 +173,7 @@ static const struct pass {
     {"image_layout", "host/image_layout.txt", run_image_layout},
     {"norm_sums", "host/norm_sums.txt", run_norm_sums},
     {"loop_products", "host/loop_products.txt", run_loop_products},
+    {"derived_stacks", "host/derived_stacks.txt", run_derived_stacks},
     {"row_orders", "host/row_orders.txt", run_row_orders},
     {"row_picks", "host/row_picks.txt", run_row_picks},
     {"sliced_products", "host/sliced_products.txt", run_sliced_products},
