@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares training steps of PyTorch and Keras programs on vtpu with the same programs on the framework's own CPU backends.
 
+vtpu has copies of its libraries of its own, as in the Python package: in a build it would share PyTorch's OpenMP.
 PyTorch runs on vtpu through PyTorch/XLA, and eager or compiled on its CPU; Keras through JAX, on XLA:CPU and on
 TensorFlow. Each side is a process of its own; a program's sides run in turn, and medians are taken. A side whose losses
 differ from vtpu's is not compared; where it multiplies in float32, from those of vtpu with float32 products.
@@ -22,12 +23,16 @@ import bench
 import peers
 import serve
 
+sys.path.append(os.path.join(bench.ROOT, "package"))
+import wheel  # noqa: E402
+
 BUILD = os.path.join(bench.ROOT, "build")
 PROGRAMS = ("cnn", "resnet50", "bert", "translation")
 SIDES = {"torch": ("vtpu", "eager", "compiled"), "keras": ("vtpu", "jax", "tensorflow")}
 BF16 = {"torch": ("eager bf16", "compiled bf16"), "keras": ()}  # where the CPU multiplies in it
 VENVS = {"torch": "venv-torch-xla", "keras": "venv-frameworks"}
 ON_VTPU = [os.path.join(BUILD, "release/bin/vtpu"), "run", "--quiet", "-t", "v5litepod-1", "--"]
+LIBRARIES = os.path.join(BUILD, "frameworks", "lib")  # vtpu's own copies
 TRACED = "vtpu traced"  # without executing
 EXACT = "vtpu float32"  # its products
 APART = {False: 0.02, True: 0.1}  # of losses; with autocast, which rounds what is between the products, too
@@ -46,6 +51,8 @@ class Side:
             env["TF_CPP_MIN_LOG_LEVEL"] = "2"
             if not name.startswith("vtpu"):
                 env["JAX_PLATFORMS"] = "cpu"
+        if name.startswith("vtpu"):
+            env["LD_LIBRARY_PATH"] = LIBRARIES
         env.update({TRACED: {"VTPU_EXECUTE": "0"}, EXACT: {"VTPU_MATMUL_PRECISION": "float32"}}.get(name, {}))
         command = [python, os.path.join(bench.HERE, f"framework_{framework}.py")]
         self.process = serve.Process(f"{framework} {name}", ON_VTPU + command if name.startswith("vtpu") else command, env)
@@ -145,6 +152,8 @@ def main():
         for name in getattr(options, flag).split(","):
             if name not in known:
                 parser.error(f"--{flag}: no '{name}'; there are {', '.join(known)}")
+    os.makedirs(LIBRARIES, exist_ok=True)
+    wheel.bundle(LIBRARIES)
     begun, where = time.perf_counter(), bench.machine(None)
     bf16 = bool(peers.BF16 & set(where["flags"]))
     print(f"{where['cpu']}, {where['cores']} cores, {' '.join(where['flags'])}; ms a step; ratio: the best of the others / vtpu")

@@ -109,4 +109,5 @@ def main():
     assert total <= LARGEST and os.path.getsize(wheel) <= LARGEST_WHEEL, "the package has grown beyond its limit"
 
 
-main()
+if __name__ == "__main__":
+    main()
