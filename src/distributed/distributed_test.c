@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -491,33 +492,43 @@ static void a_death_while_talking_is_noticed_by_all(void **state) {
   }
 }
 
-// The connection with process 0, to which each connects.
-static int socket_of_first(const world *w) {
+// The connection that this process has made to another.
+static int socket_to(const world *w, int32_t other) {
   for (int fd = 3; fd < 256; fd++) {
     struct sockaddr_in a;
     socklen_t size = sizeof a;
     if (!getpeername(fd, (struct sockaddr *)&a, &size) && a.sin_family == AF_INET &&
-        ntohs(a.sin_port) == w->addresses[0].port)
+        ntohs(a.sin_port) == w->addresses[other].port)
       return fd;
   }
   return -1;
 }
 
-// Process 2 ends with a body on its way, and behind it the word that process 1 has ended.
+// Process 2 ends with a body on its way, and behind it the word that process 1 has ended; but only
+// after the others have joined, of which each has a word for it.
 static int end_before_a_body(const world *w, int32_t i) {
   vt_peers *peers;
+  uint8_t head[2] = {(uint8_t)i, 0};
   if (i == 2) {
     uint8_t words[2000] = {0}, *at = words;
     vt_status st = join_world(w, i, 60, &peers);
-    int fd = st ? -1 : socket_of_first(w);
+    struct pollfd others[2] = {{st ? -1 : socket_to(w, 0), POLLIN, 0},
+                               {st ? -1 : socket_to(w, 1), POLLIN, 0}};
     vt_status_free(st);
+    for (int k = 0; k < 2; k++)
+      if (poll(&others[k], 1, 60000) != 1) return 1;
     vt_frame_write((vt_frame){VT_FRAME_APART, 2, LARGE}, at);
     vt_frame_write((vt_frame){VT_FRAME_MESSAGE, 2, 1000}, at += VT_FRAME_BYTES + 2);
     vt_frame_write((vt_frame){VT_FRAME_LOST, 0, 1}, at += VT_FRAME_BYTES + 2 + 1000);
     ssize_t size = at + VT_FRAME_BYTES - words;
-    return fd < 0 || write(fd, words, (size_t)size) != size;
+    int bad = write(others[0].fd, words, (size_t)size) != size;
+    shutdown(others[0].fd, SHUT_WR); // what is not read when this ends would reset the connection
+    while (poll(others, 1, 60000) == 1 && recv(others[0].fd, words, sizeof words, 0) > 0) {
+    }
+    return bad;
   }
   if (!join_and_start(w, i, &peers)) return 1;
+  vt_peers_send(peers, 2, (vt_bytes){head, 2}, (vt_bytes){0}, NULL, NULL);
   pthread_mutex_lock(&the_box.lock);
   while (the_box.lost < 1 + i) pthread_cond_wait(&the_box.changed, &the_box.lock);
   pthread_mutex_unlock(&the_box.lock);
