@@ -71,20 +71,9 @@ static int32_t source_of(const deriving *d, uint32_t k) {
 // ---- Readers.
 
 static bool is_read_by_element(const vt_op *loop, uint32_t capture) {
-  const vt_func *body = loop->regions[1];
-  const vt_value *stack = body->params[capture];
-  if (capture < loop->result_count ||
-      vt_func_reads(loop->regions[0], loop->regions[0]->params[capture]))
-    return false;
-  for (const vt_op *op = body->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      if (op->operands[i] == stack &&
-          (i || op->code != VT_OP_DYNAMIC_SLICE ||
-           !vt_is_element_of(stack->type, op->results[0].type, op->operands + 1)))
-        return false;
-  for (uint32_t r = 0; r < body->return_count; r++)
-    if (body->returns[r] == stack) return false;
-  return true;
+  const vt_func *condition = loop->regions[0], *body = loop->regions[1];
+  return capture >= loop->result_count && !vt_func_reads(condition, condition->params[capture]) &&
+         vt_reads_elements(body, body->params[capture]);
 }
 
 // Whether loops alone read the value, and only elements of it.

@@ -84,25 +84,12 @@ static bool is_stack_of_one(const vt_value *value) {
   return true;
 }
 
-// Whether all that reads the parameter of the body are slices of one element each.
-static bool only_elements_read(const vt_func *body, const vt_value *param) {
-  for (const vt_op *op = body->first; op; op = op->next)
-    for (uint32_t i = 0; i < op->operand_count; i++)
-      if (op->operands[i] == param &&
-          (i || op->code != VT_OP_DYNAMIC_SLICE ||
-           !vt_is_element_of(param->type, op->results[0].type, op->operands + 1)))
-        return false;
-  for (uint32_t i = 0; i < body->return_count; i++)
-    if (body->returns[i] == param) return false;
-  return true;
-}
-
 // Captured stacks of one value of which the loop reads elements: it captures the value.
 static void capture_elements(vt_op *loop, bool *changed) {
   vt_func *condition = loop->regions[0], *body = loop->regions[1];
   for (uint32_t i = vt_op_own_operands(loop); i < loop->operand_count; i++) {
     vt_value *param = body->params[i];
-    if (!is_stack_of_one(loop->operands[i]) || !only_elements_read(body, param) ||
+    if (!is_stack_of_one(loop->operands[i]) || !vt_reads_elements(body, param) ||
         vt_func_reads(condition, condition->params[i]))
       continue;
     vt_value *element = loop->operands[i]->op->operands[0];

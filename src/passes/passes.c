@@ -85,6 +85,18 @@ bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices) {
   return true;
 }
 
+bool vt_reads_elements(const vt_func *func, const vt_value *stack) {
+  for (const vt_op *op = func->first; op; op = op->next)
+    for (uint32_t i = 0; i < op->operand_count; i++)
+      if (op->operands[i] == stack &&
+          (i || op->code != VT_OP_DYNAMIC_SLICE ||
+           !vt_is_element_of(stack->type, op->results[0].type, op->operands + 1)))
+        return false;
+  for (uint32_t r = 0; r < func->return_count; r++)
+    if (func->returns[r] == stack) return false;
+  return true;
+}
+
 static const struct {
   const char *name;
   vt_pass *run;

@@ -67,5 +67,7 @@ bool vt_ints_are(const vt_op *op, vt_attr_key key, int64_t wanted);
 
 // Whether a slice of type `part` at these indices is one element of the first dimension of `all`.
 bool vt_is_element_of(vt_type all, vt_type part, vt_value *const *indices);
+// Whether all that reads the stack in a function are slices of one element each.
+bool vt_reads_elements(const vt_func *func, const vt_value *stack);
 
 #endif
