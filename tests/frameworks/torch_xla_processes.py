@@ -7,6 +7,7 @@ torch_xla_processes.py tpu [each-chip]   each-chip: a process for each chip, alt
 
 import os
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -63,6 +64,16 @@ def train(model, rank, ranks, device, reduce, step_done):
     return [loss.item() for loss in losses]
 
 
+group_lock = threading.Lock()
+
+
+def join_process_group():
+    """The replicas of one process are threads, and PyTorch has one default group for all of them."""
+    with group_lock:
+        if not dist.is_initialized():
+            dist.init_process_group("xla", init_method="xla://")
+
+
 def replica(index):
     import torch_xla
     import torch_xla.core.xla_model as xm
@@ -70,7 +81,7 @@ def replica(index):
     import torch_xla.runtime as xr
     from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
 
-    dist.init_process_group("xla", init_method="xla://")
+    join_process_group()
     device, rank, ranks = torch_xla.device(), xr.global_ordinal(), xr.world_size()
     values = [value.cpu().flatten().tolist() for value in computed(rank, ranks, device)]
     losses = []
