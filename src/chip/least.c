@@ -211,7 +211,8 @@ static vt_least inner_least(const view *v, const vt_op *op, bool **out_host) {
   vt_func *callee = vt_op_callee(op);
   vt_least least = {0};
   *out_host = NULL;
-  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) return least;
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) || vt_op_is_elementwise_call(op))
+    return least;
   double share = v->share;
   if (op->code == VT_OP_MANUAL_COMPUTATION) share /= vt_op_manual_devices(op);
   uint32_t count = callee ? 1 : op->region_count;
@@ -337,7 +338,8 @@ static double most_for(walk *w, const vt_op *op) {
 static double most_of(walk *w, const vt_func *func) {
   double most = 0;
   for (const vt_op *op = func->first; op; op = op->next)
-    if (is_heavy(op) || vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)
+    if (is_heavy(op) ||
+        (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL && !vt_op_is_elementwise_call(op)))
       most = fmax(most, most_for(w, op));
   return most;
 }

@@ -85,6 +85,7 @@ static bool finds_alias(const frame *f, const vt_op *op) {
 
 // Made where it is read.
 static bool finds_soft(const frame *f, const vt_op *op) {
+  if (vt_op_is_elementwise_call(op)) return true;
   if (op->result_count == 1) switch (op->code) {
     case VT_OP_BROADCAST_IN_DIM:
     case VT_OP_BROADCAST:
@@ -161,7 +162,8 @@ static frame *walk_inside(frame *f, const vt_op *op, bool **out_host) {
   vt_func *callee = vt_op_callee(op);
   frame *most = NULL;
   *out_host = NULL;
-  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL)) return NULL;
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) || vt_op_is_elementwise_call(op))
+    return NULL;
   for (uint32_t r = 0; r < (callee ? 1 : op->region_count); r++) {
     vt_func *func = callee ? callee : op->regions[r];
     bool *host = VT_NEW_ARRAY(f->arena, bool, func->param_count + 1);
@@ -283,9 +285,9 @@ static void decide_alias(frame *f, const vt_value *result, const vt_value *opera
 }
 
 // Whether keeping the result takes less than keeping what it is made of, beyond other readers.
-static bool keeping_is_cheaper(const frame *f, const vt_op *op) {
-  const item *r = item_of(f, &op->results[0]);
-  if (r->source_count && r->sources[0] == &op->results[0]) return true; // of too many
+static bool keeping_is_cheaper(const frame *f, const vt_value *result) {
+  const item *r = item_of(f, result);
+  if (r->source_count && r->sources[0] == result) return true; // of too many
   int64_t cost = 0;
   for (int32_t i = 0; i < r->source_count; i++) {
     bool there = item_of(f, r->sources[i])->last >= r->last;
@@ -294,9 +296,9 @@ static bool keeping_is_cheaper(const frame *f, const vt_op *op) {
   return cost > r->bytes;
 }
 
-static void decide_soft(frame *f, const vt_op *op, int32_t at) {
-  const vt_value *form = whole_form(f, &op->results[0]);
-  item *r = item_of(f, &op->results[0]);
+static void decide_soft(frame *f, const vt_op *op, const vt_value *result, int32_t at) {
+  const vt_value *form = whole_form(f, result);
+  item *r = item_of(f, result);
   if (r->result >= 0)
     r->stored = true, at = r->early;
   else if (r->last <= at)
@@ -304,9 +306,9 @@ static void decide_soft(frame *f, const vt_op *op, int32_t at) {
   else if (r->must)
     r->stored = r->behind > 0;
   else
-    r->stored = keeping_is_cheaper(f, op);
-  r->form = form ? form : &op->results[0];
-  bool in_step = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
+    r->stored = keeping_is_cheaper(f, result);
+  r->form = form ? form : result;
+  bool in_step = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE || vt_op_is_elementwise_call(op);
   for (uint32_t i = 0; i < op->operand_count; i++)
     read_until(f, op->operands[i], r->stored ? at : r->last,
                in_step ? (r->stored ? NULL : form) : op->operands[i]);
@@ -355,7 +357,8 @@ static void decide(frame *f) {
       for (uint32_t i = 0; i < op->result_count; i++)
         decide_alias(f, &op->results[i], op->operands[i]);
     } else if (is_soft(f, op)) {
-      decide_soft(f, op, at);
+      for (uint32_t i = 0; i < op->result_count; i++)
+        if (item_of(f, &op->results[i])->last >= 0) decide_soft(f, op, &op->results[i], at);
     } else if (!is_free(op)) {
       decide_hard(f, op, at);
     }

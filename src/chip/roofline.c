@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include "base/map.h"
+#include "base/memory.h"
 #include "chip/flops.h"
 #include "chip/ragged.h"
 #include "chip/traffic.h"
@@ -20,6 +22,8 @@ typedef struct count {
   double products; // flops of matrix products, weighted by time relative to bf16, a lower bound
   bool exact_trips;
   vt_kernel_said_of *said;
+  vt_map bodies; // elementwise function -> count of one call
+  vt_arena arena;
 } count;
 
 // How often something runs on all devices together: as reported, and at least.
@@ -176,8 +180,26 @@ static void count_while(const vt_scope *scope, const vt_op *op, repeats times, c
   count_func(&in_body, op->regions[1], runs, c);
 }
 
+static void count_elementwise_call(const vt_op *call, repeats times, count *c) {
+  const vt_func *body = vt_op_callee(call);
+  void **known = vt_map_at_ptr(&c->bodies, body);
+  if (!*known) {
+    count *one = VT_NEW(&c->arena, count);
+    one->chip = c->chip;
+    count_func(NULL, body, (repeats){1, 1}, one);
+    *known = one;
+  }
+  const count *one = *known;
+  c->flops += times.said * one->flops;
+  c->transcendentals += times.said * one->transcendentals;
+}
+
 static void count_control(const vt_scope *scope, const vt_op *op, repeats times, count *c) {
   const vt_func *func = vt_op_callee(op);
+  if (vt_op_is_elementwise_call(op)) {
+    count_elementwise_call(op, times, c);
+    return;
+  }
   switch (op->code) {
   case VT_OP_WHILE:
     count_while(scope, op, times, c);
@@ -258,17 +280,22 @@ static void count_func(const vt_scope *scope, const vt_func *func, repeats times
   for (const vt_op *op = func->first; op; op = op->next) count_op(scope, op, times, c);
 }
 
-double vt_chip_flops(const vt_chip *chip, const vt_module *module, vt_kernel_said_of *said) {
+static count count_module(const vt_chip *chip, const vt_module *module, vt_kernel_said_of *said) {
   count c = {.chip = chip, .exact_trips = true, .said = said};
   count_func(NULL, module->main, (repeats){1, 1}, &c);
-  return c.flops;
+  vt_map_free(&c.bodies);
+  vt_arena_free(&c.arena);
+  return c;
+}
+
+double vt_chip_flops(const vt_chip *chip, const vt_module *module, vt_kernel_said_of *said) {
+  return count_module(chip, module, said).flops;
 }
 
 vt_roofline vt_chip_roofline(const vt_slice *slice, int32_t device_count, const vt_module *module,
                              vt_kernel_said_of *said) {
   const vt_chip *chip = slice->chip;
-  count c = {.chip = chip, .exact_trips = true, .said = said};
-  count_func(NULL, module->main, (repeats){1, 1}, &c);
+  count c = count_module(chip, module, said);
   double chips = (double)device_count / chip->devices;
   double on_chip = (double)(chip->vmem_bytes_per_core * chip->cores + chip->cmem_bytes) * chips;
   double bytes = vt_chip_traffic(module, on_chip, NULL);

@@ -271,6 +271,7 @@ vt_func *vt_func_clone(vt_module *module, const vt_func *func) {
   vt_assert_each(i, copy->return_count, copy->returns[i] && copy->returns[i]->func == copy);
   copy->param_info = func->param_info;
   copy->return_info = func->return_info;
+  copy->elementwise = func->elementwise;
   vt_arena_free(&scratch);
   return copy;
 }
@@ -539,7 +540,12 @@ vt_func *vt_op_callee(const vt_op *op) {
   return op->code == VT_OP_COMPOSITE ? vt_attr_func(op, VT_ATTR_DECOMPOSITION) : NULL;
 }
 
+bool vt_op_is_elementwise_call(const vt_op *op) {
+  return op->code == VT_OP_CALL && vt_op_callee(op)->elementwise;
+}
+
 static bool func_has_effect(const vt_func *func) {
+  if (func->elementwise) return false;
   for (const vt_op *op = func->first; op; op = op->next)
     if (vt_op_has_effect(op)) return true;
   return false;

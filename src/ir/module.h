@@ -132,6 +132,7 @@ typedef struct vt_io_info {
 struct vt_func {
   vt_module *module;
   const char *name; // "" for regions
+  bool elementwise; // computes element by element: see vt_op_is_elementwise_call
   uint32_t param_count, return_count;
   vt_value **params;
   vt_value **returns;
@@ -253,6 +254,9 @@ bool vt_op_places(const vt_op *op, bool *out_host);
 
 // The function that a call or a composite runs; NULL for other ops.
 vt_func *vt_op_callee(const vt_op *op);
+// A call that is as good as one elementwise op, however long its function is: the calls that
+// vt_spmd_inline keeps.
+bool vt_op_is_elementwise_call(const vt_op *op);
 // Of an op that runs others, or a custom call: whether there is an effect in it.
 bool vt_op_runs_effect(const vt_op *op);
 // Whether the op, or one that it runs, must stay where it is even if its results are unused.

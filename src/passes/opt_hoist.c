@@ -77,7 +77,8 @@ static vt_op *capture_invariants(vt_op *op, vt_arena *scratch, bool *changed) {
 static bool worth_hoisting(const vt_op *op) {
   uint16_t flags = vt_op_info_get(op->code)->flags;
   if (vt_op_has_effect(op) || !op->operand_count || !op->result_count ||
-      (flags & (VT_OPF_COLLECTIVE | VT_OPF_PER_DEVICE | VT_OPF_CONTROL)))
+      (flags & (VT_OPF_COLLECTIVE | VT_OPF_PER_DEVICE)) ||
+      (flags & VT_OPF_CONTROL && !vt_op_is_elementwise_call(op)))
     return false;
   int64_t in = 0, out = 0;
   for (uint32_t i = 0; i < op->operand_count; i++) in += vt_type_bytes(op->operands[i]->type);

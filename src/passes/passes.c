@@ -31,7 +31,9 @@ static vt_status visit_all(vt_func *func, vt_func_visitor *visit, void *user) {
 }
 
 vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *user) {
-  return visit_all(module->main, visit, user);
+  for (uint32_t i = 0; i < module->func_count; i++)
+    VT_TRY(visit_all(module->funcs[i], visit, user));
+  return VT_OK;
 }
 
 vt_status vt_rewrite_and_drop(vt_module *module, vt_func_visitor *visit, bool *out_changed) {

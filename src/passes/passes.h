@@ -2,8 +2,9 @@
 // passes.h - optimises a module for the host: same results, less work.
 //
 // In: a verified module. Out: a verified module whose main has the same signature; calls are
-// inlined, so only main and regions are left. Only pipeline.def defines the order. Results keep
-// their bits, except where a pass is marked inexact in pipeline.def (docs/algebra.md).
+// inlined, so only main and regions are left, and with keep_elementwise what they still call. Only
+// pipeline.def defines the order. Results keep their bits, except where a pass is marked inexact
+// there (docs/algebra.md).
 #ifndef VT_PASSES_PASSES_H
 #define VT_PASSES_PASSES_H
 
@@ -16,7 +17,8 @@ typedef struct vt_pass_options {
   bool bf16_dots;
   // contractions shallower than this stay in f32 (operands rounded to the bf16 grid)
   int64_t min_bf16_depth;
-  const char *skip; // comma-separated names of passes to leave out; NULL: VTPU_SKIP_PASSES
+  bool keep_elementwise; // calls of elementwise functions are not inlined
+  const char *skip;      // comma-separated names of passes to leave out; NULL: VTPU_SKIP_PASSES
 } vt_pass_options;
 
 vt_status vt_passes_run(vt_module *module, const vt_pass_options *options) VT_CHECKED;

@@ -38,8 +38,8 @@ static inline void vt_rewrite_returns(vt_func *func) {
   vt_assert_each(k, func->return_count, func->returns[k]->func == func);
 }
 
-// Calls `visit` for main and every region below it in which there may be something to rewrite,
-// regions before the function that holds them.
+// Calls `visit` for main, the functions that it calls, and every region below them in which there
+// may be something to rewrite, regions before the function that holds them.
 typedef vt_status vt_func_visitor(vt_func *func, void *user);
 vt_status vt_rewrite_each_func(vt_module *module, vt_func_visitor *visit, void *user) VT_CHECKED;
 // So with `out_changed` as the user, which a visit sets; then drops what nobody uses any more.

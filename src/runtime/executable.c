@@ -104,7 +104,7 @@ vt_status vt_executable_local(vt_executable *executable) {
   if (info->partitions == 1 && !executable->manual)
     vt_spmd_inline(module, false);
   else
-    st = vt_partition_module(module);
+    st = vt_partition_module(module, NULL);
   if (!st) st = vt_executable_collectives(executable, module);
   if (!st && module->main->param_count != info->param_count)
     st = vt_error(VT_INTERNAL, "%u parameters on one device, %u in all", module->main->param_count,

@@ -109,11 +109,11 @@ vt_status vt_partition_for(vt_module *module, int32_t devices,
   return vt_spmd_partition(module, devices, options);
 }
 
-vt_status vt_partition_module(vt_module *module) {
+vt_status vt_partition_module(vt_module *module, const vt_partition_options *options) {
   int32_t devices = module->num_partitions * module->num_replicas;
   VT_TRY(vt_spmd_from_replicas(module, false));
   VT_TRY(vt_spmd_whole_tiles(module));
-  return vt_partition_for(module, devices, NULL);
+  return vt_partition_for(module, devices, options);
 }
 
 static vt_status put_hlo(vt_text *out, const vt_module *module) {
@@ -142,7 +142,7 @@ vt_status vt_partitioned_text(vt_bytes program, const vt_slice *slice, bool json
     st = vt_error(VT_INVALID_ARGUMENT,
                   "the program runs on %d devices, the slice has %d: name a larger one", wanted,
                   devices);
-  if (!st) st = vt_partition_module(module);
+  if (!st) st = vt_partition_module(module, NULL);
   if (!st && passes) st = run_passes(module, passes);
   if (!st && json) st = put_json(out_text, slice, module);
   if (!st && !json) st = put_hlo(out_text, module);

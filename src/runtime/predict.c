@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // predict.c - what a real slice would do with a program, which is neither compiled for this machine
-// nor run: the program of one device, its memory, its time.
+// nor run: the program of one device, its memory, its time. To all of this a call of an elementwise
+// function, as of hundreds of steps that make random bits, is one elementwise operator.
 #include <math.h>
 
 #include "import/import.h"
@@ -9,6 +10,7 @@
 #include "passes/passes.h"
 #include "runtime/predict.h"
 #include "runtime/runtime_internal.h"
+#include "spmd/spmd.h"
 
 #include "base/memory.h"
 
@@ -17,7 +19,7 @@ static const char host_only[] = "decompose,sink,pool,lower_precision";
 
 static vt_status optimise(vt_module *module) {
   vt_collective_options collectives = vt_collectives_default();
-  vt_pass_options options = {.exact_dots = true, .skip = host_only};
+  vt_pass_options options = {.exact_dots = true, .keep_elementwise = true, .skip = host_only};
   if (module->collectives) VT_TRY(vt_collectives_run(module, &collectives));
   return vt_passes_run(module, &options);
 }
@@ -46,7 +48,10 @@ vt_status vt_predict_module(const vt_slice *slice, vt_arena *arena, vt_predictio
     return vt_error(VT_INVALID_ARGUMENT,
                     "the program runs on %d devices, %s has %d: name a larger slice", p->devices,
                     slice->name, vt_slice_devices(slice));
-  if (p->devices > 1) VT_TRY(vt_partition_module(p->module));
+  if (p->devices > 1)
+    VT_TRY(vt_partition_module(p->module, &(vt_partition_options){.keep_elementwise = true}));
+  else
+    vt_spmd_inline(p->module, true);
   VT_TRY(optimise(p->module));
   VT_TRY(measure(p, slice, arena));
   if (p->module->made[VT_OP_CUSTOM_CALL]) // a kernel that is refused is timed by its bytes

@@ -317,7 +317,7 @@ void vt_hbm_put_json(vt_text *text, const vt_chip *chip, const vt_hbm_use *use);
 // errors of the partitioner
 vt_status vt_executable_local(vt_executable *executable) VT_CHECKED;
 // Turns a module as imported, for all its partitions and replicas, into the program of one device.
-vt_status vt_partition_module(vt_module *module) VT_CHECKED;
+vt_status vt_partition_module(vt_module *module, const vt_partition_options *options) VT_CHECKED;
 // The same for a module that vt_spmd_from_replicas has been through.
 vt_status vt_partition_for(vt_module *module, int32_t devices,
                            const vt_partition_options *options) VT_CHECKED;

@@ -56,7 +56,8 @@ static bool stays(inliner *n, const vt_op *call, vt_func *callee) {
   void **verdict = vt_map_at_ptr(&n->verdict, callee);
   if (!*verdict) {
     *verdict = vt_spmd_is_elementwise(callee) ? (void *)callee : n;
-    if (*verdict == callee) vt_array_push(&n->kept, callee);
+    callee->elementwise = *verdict == callee;
+    if (callee->elementwise) vt_array_push(&n->kept, callee);
   }
   bool constant = true;
   for (uint32_t i = 0; i < call->operand_count; i++) constant = constant && call->operands[i]->id;

@@ -148,6 +148,7 @@ typedef struct vt_partition_options {
   // For programs that run: the bits of whole arrays, also where XLA's partitioner, which otherwise
   // is followed, gives others.
   bool exact;
+  bool keep_elementwise; // calls of elementwise functions stay calls, of functions on tiles
 } vt_partition_options;
 
 // Turns an annotated program (vt_spmd_annotate; a value without sharding is replicated) into the

@@ -170,6 +170,12 @@ static double bytes_of(const fusing *f, const vt_value *value) {
   return *bytes;
 }
 
+static double made_bytes(const fusing *f, const vt_op *op) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < op->result_count; i++) bytes += bytes_of(f, &op->results[i]);
+  return bytes;
+}
+
 static vt_kernel_kind kind_of(const vt_op *op) {
   if (is_soft(op)) return VT_KERNEL_LOOP;
   switch ((vt_op_class)vt_op_info_get(op->code)->class) {
@@ -280,12 +286,13 @@ static bool any_reaches(fusing *f, size_t count, const int32_t *from, int32_t bu
 static bool feeds_hero(const fusing *f, int32_t g, const vt_op *op) {
   if (f->groups.data[g].kind != VT_KERNEL_PRODUCT) return false;
   const vt_op *hero = f->groups.data[g].hero;
-  for (const use *u = f->known[op->results[0].id].uses; u; u = u->next) {
-    const place *p = place_of(u->op);
-    if (u->op == hero) return true;
-    for (uint32_t left = p->feeding, i = 0; left; left >>= 1, i++)
-      if (left & 1 && find(f, p->groups[i]) == g) return true;
-  }
+  for (uint32_t r = 0; r < op->result_count; r++)
+    for (const use *u = f->known[op->results[r].id].uses; u; u = u->next) {
+      const place *p = place_of(u->op);
+      if (u->op == hero) return true;
+      for (uint32_t left = p->feeding, i = 0; left; left >>= 1, i++)
+        if (left & 1 && find(f, p->groups[i]) == g) return true;
+    }
   return false;
 }
 
@@ -384,8 +391,10 @@ static bool spreads(const fusing *f, const vt_op *op) {
   place *p = place_of(op);
   if (!p->spreads) {
     bool one = elements(f, &op->results[0]) <= 1 || !is_elementwise(op);
-    bool is = !one && is_spread(f, &op->results[0], 0) && (is_dear(op) || held_for(f, op) > 0);
-    p->spreads = is ? YES : NO;
+    bool is = false;
+    for (uint32_t i = 0; i < op->result_count && !one; i++)
+      is = is || is_spread(f, &op->results[i], 0);
+    p->spreads = is && (is_dear(op) || held_for(f, op) > 0) ? YES : NO;
   }
   return p->spreads == YES;
 }
@@ -527,7 +536,7 @@ static double made_from(const fusing *f, const vt_op *op, double enough, int dep
 // would be a larger array than those it is made from; others are stored as what they convert to.
 static bool converts_array(fusing *f, const vt_op *op) {
   f->searches++;
-  double bytes = bytes_of(f, &op->results[0]);
+  double bytes = made_bytes(f, op);
   if (op->code != VT_OP_CONVERT) return held_for(f, op) + made_from(f, op, bytes, 0) < bytes;
   const vt_value *from = source(f, op, 0);
   return !from->op || !is_elementwise(from->op);
@@ -566,7 +575,7 @@ static void decide_soft(fusing *f, const vt_op *op, const readers *r) {
   if (all && r->count > 1)
     all = (!is_dear(op) || is_better_again(f, op, r->count)) && op->code != VT_OP_CONCATENATE &&
           op->code != VT_OP_PAD &&
-          (held_for(f, op) < bytes_of(f, &op->results[0]) || elements(f, &op->results[0]) <= 1);
+          (held_for(f, op) < made_bytes(f, op) || elements(f, &op->results[0]) <= 1);
   if (!all && !picks(f, op, r)) {
     store(f, op, r);
     return;

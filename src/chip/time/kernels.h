@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/array.h"
+#include "base/map.h"
 #include "chip/time/time.h"
 #include "ir/loop.h"
 
@@ -44,6 +45,8 @@ typedef struct vt_device_model {
   vt_kernel_cost_of *cost_of; // of custom calls; NULL: not known
   struct vt_group_boxes *groups;
   vt_known_sizes *sizes;
+  vt_map *bodies;  // what an elementwise function asks of the vector unit (work.c)
+  vt_arena *arena; // for it
 } vt_device_model;
 
 // An array that a kernel moves. `bytes` is what it moves of it, `whole` its size in memory.

@@ -711,11 +711,15 @@ void vt_chip_time(const vt_slice *slice, int32_t devices, vt_module *module,
   model.groups = vt_network_groups(arena);
   model.sizes = &sizes;
   vt_arena scratch = {.brief = true};
+  vt_map bodies = {0};
+  model.bodies = &bodies;
+  model.arena = &scratch;
   vt_kernel_list *list = vt_kernels_make(&model, NULL, module->main, &scratch);
   timeline t = {.model = &model, .arena = arena, .scratch = &scratch};
   vt_array_reserve_in(arena, &t.spans, count_kernels(list));
   run_all(&t, list, 1, out_timing);
   double tired = fmin(1, fmax(0, (out_timing->seconds - sprint) / (marathon - sprint)));
   if (tired > 0) run_all(&t, list, 1 + tired * (1 / model.rates->sustained - 1), out_timing);
+  vt_map_free(&bodies);
   vt_arena_free(&scratch);
 }

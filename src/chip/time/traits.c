@@ -21,6 +21,7 @@ const vt_value *vt_kernel_source(const vt_value *value) {
 }
 
 static bool finds_soft(const vt_op *op) {
+  if (vt_op_is_elementwise_call(op)) return true;
   if (op->result_count != 1) return false;
   switch (op->code) {
   case VT_OP_RESHAPE:
@@ -41,13 +42,20 @@ static bool finds_soft(const vt_op *op) {
   }
 }
 
+static bool is_dear(const vt_op *op) {
+  vt_cost_class cost = (vt_cost_class)vt_op_info_get(op->code)->cost;
+  if (!vt_op_is_elementwise_call(op)) return cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE;
+  const vt_op *inner = vt_op_callee(op)->first;
+  while (inner && !is_dear(inner)) inner = inner->next;
+  return inner;
+}
+
 uint8_t vt_kernel_traits(const vt_op *op) {
   const vt_op_info *info = vt_op_info_get(op->code);
   vt_op_class class = (vt_op_class)info->class;
-  vt_cost_class cost = (vt_cost_class)info->cost;
   int traits = finds_soft(op) ? VT_TRAIT_SOFT : 0;
-  if (info->flags & VT_OPF_ELTWISE) traits |= VT_TRAIT_ELEMENTWISE;
-  if (cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE) traits |= VT_TRAIT_DEAR;
+  if (info->flags & VT_OPF_ELTWISE || vt_op_is_elementwise_call(op)) traits |= VT_TRAIT_ELEMENTWISE;
+  if (is_dear(op)) traits |= VT_TRAIT_DEAR;
   if (hands_on(op)) traits |= VT_TRAIT_HANDING | VT_TRAIT_NOTHING;
   if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN)
     traits |= VT_TRAIT_NOTHING;

@@ -205,9 +205,35 @@ static void count_sort(const vt_device_model *model, const vt_kernel *kernel, co
   w->lanes += sort.lanes;
 }
 
+static void count_elementwise(const vt_device_model *model, const vt_op *op, vector_work *w) {
+  vt_type type = op->results[0].type;
+  vt_vector_cost cost = vt_vector_cost_of(op->code, vt_dtype_is_float(type.dtype));
+  double regs = registers(model, type) * width(model, type.dtype);
+  w->arithmetic += cost.arithmetic * regs;
+  w->transcendental += cost.transcendental * regs;
+}
+
+// A call of an elementwise function, whose work is the same in every kernel.
+static void count_call(const vt_device_model *model, const vt_op *call, vector_work *w) {
+  const vt_func *body = vt_op_callee(call);
+  void **known = vt_map_at_ptr(model->bodies, body);
+  if (!*known) {
+    vector_work *all = VT_NEW(model->arena, vector_work);
+    for (const vt_op *op = body->first; op; op = op->next) count_elementwise(model, op, all);
+    *known = all;
+  }
+  const vector_work *all = *known;
+  w->arithmetic += all->arithmetic;
+  w->transcendental += all->transcendental;
+}
+
 static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
                          vector_work *w) {
   if (!op->result_count || vt_ragged_splits(op)) return;
+  if (vt_op_is_elementwise_call(op)) {
+    count_call(model, op, w);
+    return;
+  }
   vt_type type = op->results[0].type;
   switch (op->code) {
   case VT_OP_DOT_GENERAL:
@@ -239,12 +265,8 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
     return;
   }
   default:
-    break;
+    count_elementwise(model, op, w);
   }
-  vt_vector_cost cost = vt_vector_cost_of(op->code, vt_dtype_is_float(type.dtype));
-  double regs = registers(model, type) * width(model, type.dtype);
-  w->arithmetic += cost.arithmetic * regs;
-  w->transcendental += cost.transcendental * regs;
 }
 
 // Whether the kernel hands the array to a matrix unit as it lies in memory.

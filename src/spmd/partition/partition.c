@@ -398,8 +398,10 @@ static void replace_main(vt_parter *p, const vt_func *main, vt_arena *scratch) {
   drop_unused(&f, p->func);
   number_channels(&f);
   module->main = p->func;
+  module->funcs = VT_NEW_ARRAY(&module->arena, vt_func *, p->kept.size + 1);
   module->funcs[0] = p->func;
-  module->func_count = 1;
+  if (p->kept.size) memcpy(module->funcs + 1, p->kept.data, p->kept.size * sizeof *p->kept.data);
+  module->func_count = (uint32_t)p->kept.size + 1;
   module->num_partitions = p->device_count / module->num_replicas;
 }
 
@@ -409,6 +411,7 @@ static void parter_free(vt_parter *p) {
                     &p->manuals,  &p->factors, &p->sums,     &p->bodies};
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) vt_map_free(maps[i]);
   vt_array_free(&p->reshards);
+  vt_array_free(&p->kept);
   vt_array_free(&p->key);
   vt_assigns_free(&p->assigns);
 }
@@ -422,6 +425,7 @@ vt_status vt_spmd_partition(vt_module *module, int32_t device_count,
                  .device_count = device_count,
                  .poison = options && options->poison,
                  .exact = options && options->exact,
+                 .keep_elementwise = options && options->keep_elementwise,
                  .loc = &vt_loc_unknown,
                  .assigns = {.arena = &module->arena}};
   p.groups = vt_groups_all(&p.assigns, device_count);

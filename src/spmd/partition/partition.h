@@ -86,6 +86,7 @@ typedef struct vt_parter {
   vt_terms terms;          // of the op at hand
   bool poison;             // padding holds NaN and the smallest integers: tests
   bool exact;              // as vt_partition_options
+  bool keep_elementwise;   // likewise
   uint32_t manual_count;   // axes of the manual computations around
   const vt_string *manual;
   vt_assigns assigns;
@@ -103,10 +104,11 @@ typedef struct vt_parter {
   vt_map shardings;    // axes, mesh, groups -> assignment
   const vt_mesh *mesh; // that was asked for last, and its devices
   vt_order mesh_order;
-  vt_map literals;        // tables of one number per device, by contents
-  vt_map bodies;          // elementwise function, assignment -> the function on a device's tiles
-  vt_map numbers;         // op -> the first equal one; equal ops are emitted once
-  VT_ARRAY(uint64_t) key; // scratch of the numbering
+  vt_map literals;          // tables of one number per device, by contents
+  vt_map bodies;            // elementwise function, assignment -> the function on a device's tiles
+  VT_ARRAY(vt_func *) kept; // of these, if calls of them stay
+  vt_map numbers;           // op -> the first equal one; equal ops are emitted once
+  VT_ARRAY(uint64_t) key;   // scratch of the numbering
 } vt_parter;
 
 // ---- values of the program ----------------------------------------------------------------------

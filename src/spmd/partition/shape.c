@@ -36,18 +36,42 @@ vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
   return VT_OK;
 }
 
-// The body of an elementwise function, which alone is called, on what a device holds. It is written
-// once for each way to cut it, and then copied.
+// An elementwise function, which alone is called, on what a device holds. It is written once for
+// each way to cut it.
+static vt_func *body_on_tiles(vt_parter *p, const vt_op *call, const vt_assign *at) {
+  const void *key[] = {vt_op_callee(call), at};
+  void **place = vt_map_at(&p->bodies, key, sizeof key);
+  if (!*place) {
+    vt_type local = vt_local_type(p, call->results[0].type, at);
+    vt_func *body = *place = vt_spmd_elementwise_on(vt_op_callee(call), local);
+    if (p->keep_elementwise) vt_array_push(&p->kept, body);
+  }
+  return *place;
+}
+
+static void call_again(vt_parter *p, const vt_op *call, vt_func *body, vt_value *const *operands,
+                       vt_value **returns) {
+  vt_func **callee = VT_NEW_ARRAY(&p->module->arena, vt_func *, 1);
+  vt_arena scratch = {0};
+  vt_type *types = VT_NEW_ARRAY(&scratch, vt_type, call->result_count + 1);
+  for (uint32_t i = 0; i < call->result_count; i++) types[i] = body->returns[i]->type;
+  vt_op *local = vt_emit_copies(p, call, types, call->operand_count, operands);
+  *callee = body;
+  vt_op_set_attr(local, (vt_attr){.key = VT_ATTR_CALLEE, .count = 1, .funcs = callee});
+  for (uint32_t i = 0; i < call->result_count; i++) returns[i] = &local->results[i];
+  vt_arena_free(&scratch);
+}
+
 vt_status vt_partition_call(vt_parter *p, const vt_op *op) {
   vt_arena scratch = {0};
   vt_value **operands = VT_NEW_ARRAY(&scratch, vt_value *, op->operand_count + 1);
   vt_value **returns = VT_NEW_ARRAY(&scratch, vt_value *, op->result_count + 1);
   const vt_assign *at = meet(p, op, operands);
-  const void *key[] = {vt_op_callee(op), at};
-  void **place = vt_map_at(&p->bodies, key, sizeof key);
-  if (!*place)
-    *place = vt_spmd_elementwise_on(vt_op_callee(op), vt_local_type(p, op->results[0].type, at));
-  vt_func_inline(*place, p->func, NULL, operands, returns);
+  vt_func *body = body_on_tiles(p, op, at);
+  if (p->keep_elementwise)
+    call_again(p, op, body, operands, returns);
+  else
+    vt_func_inline(body, p->func, NULL, operands, returns);
   for (uint32_t i = 0; i < op->result_count; i++)
     vt_part_set(p, &op->results[i], (vt_part){op->results[i].type, returns[i], at});
   vt_arena_free(&scratch);

@@ -31,9 +31,8 @@ typedef struct walker {
   uint32_t group_count, block_count;
   uint64_t position;
   int depth, steps, manual;
-  vt_map elementwise; // functions of which a call is an elementwise op
-  vt_looks *looks;    // NULL = not recorded
-  vt_record *record;  // NULL = not recorded
+  vt_looks *looks;   // NULL = not recorded
+  vt_record *record; // NULL = not recorded
 } walker;
 
 typedef struct scope {
@@ -201,7 +200,7 @@ static void use_operands(walker *w, vt_op *op, uint32_t count, uint32_t *values,
 // Of constants alone there are copies of its operations. A record has no names for those: what
 // vt_spmd_inline has left is one op, also where it took less for constant than is found here.
 static bool is_elementwise_call(const walker *w, const vt_op *op) {
-  if (op->code != VT_OP_CALL || !vt_map_find_ptr(&w->elementwise, vt_op_callee(op))) return false;
+  if (!vt_op_is_elementwise_call(op)) return false;
   if (w->record) return true;
   for (uint32_t i = 0; i < op->operand_count; i++)
     if (!w->graph->values.data[name_of(w, op->operands[i]).value].constant) return true;
@@ -635,8 +634,7 @@ static void number_values(walker *w) {
   uint32_t entered_count = w->record ? 1 : module->func_count;
   for (uint32_t i = 0; i < module->func_count; i++) {
     vt_func *func = module->funcs[i];
-    if (func != module->main && (w->record || vt_spmd_is_elementwise(func)))
-      *vt_map_at_ptr(&w->elementwise, func) = func;
+    if (func != module->main && !w->record) func->elementwise = vt_spmd_is_elementwise(func);
   }
   for (uint32_t i = 0; i < entered_count; i++) vt_func_number_all(entered[i], &count);
   w->uses = numbers(w, (size_t)count);
@@ -721,7 +719,6 @@ void vt_spmd_propagate(const vt_module *module, int32_t device_count, vt_arena *
   for (uint32_t i = 0; i < main->return_count; i++)
     out_results[i] = border(&graph, outputs[i], out_results[i], arena);
   vt_map_free(&w.groups);
-  vt_map_free(&w.elementwise);
   vt_graph_free(&graph);
   vt_arena_free(&scratch);
 }
@@ -752,7 +749,6 @@ void vt_spmd_look(const vt_module *module, int32_t device_count, vt_arena *arena
     out_looks->data[i].sharding =
         vt_graph_sharding(&graph, out_looks->data[i].node, VT_AT_MAIN, arena);
   vt_map_free(&w.groups);
-  vt_map_free(&w.elementwise);
   vt_graph_free(&graph);
   vt_arena_free(&scratch);
 }
@@ -768,7 +764,6 @@ bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
   uint32_t *outputs = numbers(&w, module->main->return_count);
   propagate_main(&w, module->main, params, outputs);
   vt_map_free(&w.groups);
-  vt_map_free(&w.elementwise);
   return !graph->too_large;
 }
 
