@@ -30,12 +30,24 @@ static inline float logistic_f32(float x) {
 static inline float rsqrt_f32(float x) {
   return (float)(1.0 / sqrt((double)x));
 }
-// libm's cbrt scales a subnormal by a product, which flushes: pass it the zero it counts as.
+// A subnormal is the zero of its sign, for functions of libm that work on bits.
+static inline float flushed_f32(float x) {
+  return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+static inline double flushed_f64(double x) {
+  return fabs(x) < 0x1p-1022 ? copysign(0, x) : x;
+}
 static inline float cbrt_f32(float x) {
-  return fabsf(x) < 0x1p-126f ? copysignf(0, x) : cbrtf(x);
+  return cbrtf(flushed_f32(x));
 }
 static inline double cbrt_f64(double x) {
-  return fabs(x) < 0x1p-1022 ? copysign(0, x) : cbrt(x);
+  return cbrt(flushed_f64(x));
+}
+static inline float remainder_f32(float x, float y) {
+  return flushed_f32(fmodf(flushed_f32(x), flushed_f32(y)));
+}
+static inline double remainder_f64(double x, double y) {
+  return flushed_f64(fmod(flushed_f64(x), flushed_f64(y)));
 }
 static inline double exp_f64(double x) {
   return exp(x);
@@ -84,8 +96,8 @@ static inline double rsqrt_f64(double x) {
     return a == a ? r : a;                                                                         \
   }                                                                                                \
   static inline T sign_##suffix(T a) {                                                             \
-    T r = a > 0 ? (T)1 : a;                                                                        \
-    return a < 0 ? (T) - 1 : r;                                                                    \
+    T size = a > 0 || a < 0 ? (T)1 : (T)0;                                                         \
+    return a == a ? COPYSIGN_##suffix(size, a) : a;                                                \
   }                                                                                                \
   /* Ties away from zero; a - trunc(a) is exact, so 0.49999997 stays below the tie. */             \
   static inline T round_afz_##suffix(T a) {                                                        \

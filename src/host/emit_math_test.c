@@ -18,6 +18,7 @@
 #include "eval/vec.h"
 #include "host/fuse.h"
 #include "host/kernel.h"
+#include "ir/number.h"
 
 enum { COUNT = 1 << 20 };
 
@@ -233,12 +234,31 @@ static void edges_are_the_evaluators(void **state) {
   free(out);
 }
 
+// Arithmetic that looks at bits: no result is subnormal.
+static void subnormals_are_zeros(void **state) {
+  (void)state;
+  static const vt_opcode codes[] = {VT_OP_SIGN, VT_OP_REMAINDER};
+  float *in[2] = {new_floats(), new_floats()}, *out = new_floats();
+  for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
+    for (uint32_t i = 0; i < COUNT; i++) in[0][i] = edge(i), in[1][i] = edge(i / EDGES);
+    run_op(codes[k], k ? 2 : 1, in, out);
+    for (uint32_t i = 0; i < EDGES * EDGES; i++) {
+      float zero = flushed(out[i]);
+      if (memcmp(&zero, &out[i], sizeof zero))
+        fail_msg("%s of %a, %a: %a", vt_op_short_name(codes[k]), (double)edge(i),
+                 (double)edge(i / EDGES), vt_f64_from_f32_exact(out[i]));
+    }
+  }
+  for (int i = 0; i < 2; i++) free(in[i]);
+  free(out);
+}
+
 int main(void) {
 #pragma omp parallel
   _mm_setcsr(_mm_getcsr() | 0x8040);
   setenv("VTPU_CACHE_DIR", "", 0);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(functions_keep_their_ulp),
-                                     cmocka_unit_test(functions_of_two_keep_their_ulp),
-                                     cmocka_unit_test(edges_are_the_evaluators)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(functions_keep_their_ulp), cmocka_unit_test(functions_of_two_keep_their_ulp),
+      cmocka_unit_test(edges_are_the_evaluators), cmocka_unit_test(subnormals_are_zeros)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

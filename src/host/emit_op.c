@@ -203,9 +203,9 @@ LLVMValueRef vt_emit_op_sign(const vt_emit_call *c) {
     LLVMTypeRef type = LLVMTypeOf(x);
     LLVMValueRef args[2] = {vt_emit_splat_f(e, dtype, 1), x};
     LLVMValueRef one = vt_emit_intrinsic(e, "llvm.copysign", 1, &type, 2, args);
-    LLVMValueRef same =
-        LLVMBuildFCmp(b, LLVMRealUEQ, x, vt_emit_splat_f(e, dtype, 0), ""); // zero or NaN
-    return LLVMBuildSelect(b, same, x, one, "");
+    LLVMValueRef zero = vt_emit_splat_f(e, dtype, 0);
+    LLVMValueRef none = LLVMBuildFMul(b, x, zero, ""); // of zeros, subnormals and NaN
+    return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUEQ, x, zero, ""), none, one, "");
   }
   LLVMValueRef zero = vt_emit_splat_i(e, dtype, 0), one = vt_emit_splat_i(e, dtype, 1);
   LLVMValueRef positive =
