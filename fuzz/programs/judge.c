@@ -488,13 +488,14 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
         need_interval(j, &out[0]);
         free_subnormals(&out[0], &in[k]);
       }
-  // Whether a value that may be flushed is true is unspecified.
-  if (op->code == VT_OP_CONVERT && results[0].type.dtype == VT_PRED && has_subnormals(args[0])) {
+  // Whether a value that may be flushed is true is unspecified, and what it becomes without a zero.
+  bool no_zero = results[0].type.dtype == VT_F8E8M0FNU;
+  if (op->code == VT_OP_CONVERT && (no_zero || results[0].type.dtype == VT_PRED) &&
+      has_subnormals(args[0])) {
     need_interval(j, &out[0]);
     free_subnormals(&out[0], &in[0]);
   }
-  if (op->code == VT_OP_CONVERT && results[0].type.dtype == VT_F8E8M0FNU && j->flushes &&
-      rounds(args[0].type))
+  if (op->code == VT_OP_CONVERT && no_zero && j->flushes && rounds(args[0].type))
     free_without_zero(j, &out[0], &in[0]);
   if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
