@@ -824,11 +824,13 @@ static const vt_rule *make_pointwise(vt_arena *arena, uint32_t count, const vt_t
 
 enum { FEW_TENSORS = 8 };
 
-// Most ops are of few kinds here: these share a rule.
+// Most ops are of few kinds here: these share a rule. From scalars, and to them, nothing propagates.
 static const vt_rule *pointwise_rule(vt_graph *graph, uint32_t count, const vt_type *types) {
   vt_type last = types[count - 1];
   uint64_t key[2 + VT_MAX_RANK];
-  if (!last.rank) return NULL;
+  bool scalars = true; // all but the last
+  for (uint32_t t = 0; t + 1 < count && scalars; t++) scalars = !types[t].rank;
+  if (!last.rank || scalars) return NULL;
   if (count > FEW_TENSORS) return make_pointwise(graph->arena, count, types);
   key[0] = count;
   key[1] = 0;
