@@ -174,6 +174,19 @@ static bool fold_word(const vt_op *op, const vt_tensor *operands, void *out) {
   return fold_bits(op->code, words[0], words[1], out);
 }
 
+// The most common array of different numbers.
+static bool fold_iota(vt_op *op, vt_literal *out) {
+  vt_type type = op->results[0].type;
+  if (op->code != VT_OP_IOTA || (type.dtype != VT_S32 && type.dtype != VT_U32)) return false;
+  int64_t count = vt_type_elements(type), dim = vt_attr_i64(op, VT_ATTR_IOTA_DIMENSION), below = 1;
+  if (count > MAX_ELEMENTS) return false;
+  for (int32_t d = type.rank; --d > dim;) below *= type.dims[d];
+  uint32_t *numbers = vt_arena_push_aligned(&op->func->module->arena, (size_t)count * 4 + 128, 64);
+  for (int64_t i = 0; i < count; i++) numbers[i] = (uint32_t)(i / below % type.dims[dim]);
+  *out = (vt_literal){type, numbers, false};
+  return true;
+}
+
 // ---- by the evaluator ---------------------------------------------------------------------------
 
 // An elementwise op over splats: computed for one element, with the op's shapes replaced by
@@ -263,13 +276,22 @@ static void put_constants(vt_op *op, const vt_literal *literals) {
 static vt_status fold_func(vt_func *func, void *user) {
   const fold *ctx = user;
   bool any = false;
-  for (vt_op *op = func->first; op; op = op->next) {
+  vt_op *next;
+  for (vt_op *op = func->first; op; op = next) {
+    next = op->next;
     if (any) vt_rewrite_operands(op);
     if (!foldable(op)) continue;
+    vt_op *before = op->prev;
+    if (op->code == VT_OP_SCATTER && vt_simplify_whole_scatter(op)) { // its indices are known now
+      next = before ? before->next : func->first;
+      vt_op_remove(op);
+      any = *ctx->changed = true;
+      continue;
+    }
     vt_literal *literals = VT_NEW_ARRAY(&func->module->arena, vt_literal, op->result_count);
     bool splat =
         op->operand_count && (fold_moved_splat(op, literals) || fold_splat(ctx, op, literals));
-    if (!splat && !fold_dense(ctx, op, literals)) continue;
+    if (!splat && !fold_iota(op, literals) && !fold_dense(ctx, op, literals)) continue;
     put_constants(op, literals);
     any = any || op->results[0].replaced_by;
     *ctx->changed = true;

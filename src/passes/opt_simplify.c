@@ -289,28 +289,10 @@ static bool is_elementwise_body(const vt_func *body) {
   return true;
 }
 
-// A reduction over dimensions of size 1 combines one element with the init value: the body,
-// elementwise.
-static bool simplify_unit_reduce(vt_op *op) {
-  uint32_t count;
-  const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
-  vt_func *body = op->regions[0];
-  for (uint32_t i = 0; i < count; i++)
-    if (op->operands[0]->type.dims[dims[i]] != 1) return false;
-  if (op->capture_count || !is_elementwise_body(body)) return false;
-  for (uint32_t i = 0; i < op->operand_count; i++)
-    if (op->operands[i]->type.dtype != body->params[i]->type.dtype)
-      return false; // widens on the way
+// The body's operations on arrays of the op's results instead of scalars. `map` has the values of
+// its parameters, by their ids.
+static void apply_to_arrays(vt_op *op, const vt_func *body, vt_value **map) {
   vt_type type = op->results[0].type;
-  vt_arena *arena = &op->func->module->arena;
-  vt_func_number(body);
-  vt_value **map = VT_NEW_ARRAY(arena, vt_value *, body->value_count + 1);
-  for (uint32_t i = 0; i < op->result_count; i++) {
-    vt_type whole = {op->operands[i]->type.dtype, type.rank, type.dims};
-    map[body->params[i]->id] = spread(op, op->operands[op->result_count + i], type);
-    map[body->params[op->result_count + i]->id] =
-        vt_build(op->func, op, VT_OP_RESHAPE, op->loc, whole, 1, &op->operands[i]);
-  }
   for (const vt_op *step = body->first; step; step = step->next) {
     vt_type whole = {step->results[0].type.dtype, type.rank, type.dims};
     vt_value *operands[3] = {NULL};
@@ -329,6 +311,74 @@ static bool simplify_unit_reduce(vt_op *op) {
   }
   for (uint32_t i = 0; i < op->result_count; i++)
     vt_rewrite_value(&op->results[i], map[body->returns[i]->id]);
+}
+
+static vt_value **values_of(vt_op *op, vt_func *body) {
+  vt_func_number(body);
+  return VT_NEW_ARRAY(&op->func->module->arena, vt_value *, body->value_count + 1);
+}
+
+// The operand in the shape of the op's results.
+static vt_value *reshaped(vt_op *op, uint32_t operand) {
+  vt_type type = op->results[0].type;
+  type.dtype = op->operands[operand]->type.dtype;
+  return vt_build(op->func, op, VT_OP_RESHAPE, op->loc, type, 1, &op->operands[operand]);
+}
+
+// A reduction over dimensions of size 1 combines one element with the init value: the body,
+// elementwise.
+static bool simplify_unit_reduce(vt_op *op) {
+  uint32_t count;
+  const int64_t *dims = vt_attr_ints(op, VT_ATTR_DIMENSIONS, &count);
+  vt_func *body = op->regions[0];
+  for (uint32_t i = 0; i < count; i++)
+    if (op->operands[0]->type.dims[dims[i]] != 1) return false;
+  if (op->capture_count || !is_elementwise_body(body)) return false;
+  for (uint32_t i = 0; i < op->operand_count; i++)
+    if (op->operands[i]->type.dtype != body->params[i]->type.dtype)
+      return false; // widens on the way
+  vt_value **map = values_of(op, body);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    map[body->params[i]->id] = spread(op, op->operands[op->result_count + i], op->results[0].type);
+    map[body->params[op->result_count + i]->id] = reshaped(op, i);
+  }
+  apply_to_arrays(op, body, map);
+  return true;
+}
+
+// Whether the scatter has one window, as large as the array and at its beginning.
+static bool has_whole_window(const vt_op *op) {
+  uint32_t inputs = op->result_count, inserted, windows, batching;
+  vt_type array = op->operands[0]->type, update = op->operands[inputs + 1]->type;
+  const int64_t *skipped = vt_attr_ints(op, VT_ATTR_INSERTED_WINDOW_DIMS, &inserted);
+  const int64_t *window = vt_attr_ints(op, VT_ATTR_UPDATE_WINDOW_DIMS, &windows);
+  (void)vt_attr_ints(op, VT_ATTR_INPUT_BATCHING_DIMS, &batching);
+  if (batching || vt_type_elements(array) != vt_type_elements(update)) return false;
+  uint32_t in = 0, at = 0;
+  for (int32_t d = 0; d < array.rank; d++) {
+    if (in < inserted && skipped[in] == d) {
+      if (array.dims[d] != 1) return false;
+      in++;
+    } else if (at == windows || update.dims[window[at++]] != array.dims[d]) {
+      return false;
+    }
+  }
+  const vt_op *shaped = def_of(op->operands[inputs], VT_OP_RESHAPE);
+  const vt_value *starts = shaped ? shaped->operands[0] : op->operands[inputs];
+  double start;
+  return vt_type_elements(array) && vt_is_number(starts, &start) && start == 0;
+}
+
+// So the gradient of x[:, 0] of one column.
+bool vt_simplify_whole_scatter(vt_op *op) {
+  vt_func *body = op->regions[0];
+  if (op->capture_count || !has_whole_window(op) || !is_elementwise_body(body)) return false;
+  vt_value **map = values_of(op, body);
+  for (uint32_t i = 0; i < op->result_count; i++) {
+    map[body->params[i]->id] = op->operands[i];
+    map[body->params[op->result_count + i]->id] = reshaped(op, op->result_count + 1 + i);
+  }
+  apply_to_arrays(op, body, map);
   return true;
 }
 
@@ -398,7 +448,8 @@ static vt_status simplify_func(vt_func *func, void *user) {
       *changed = true;
       continue;
     }
-    bool replaced = op->code == VT_OP_REDUCE && simplify_unit_reduce(op);
+    bool replaced = (op->code == VT_OP_REDUCE && simplify_unit_reduce(op)) ||
+                    (op->code == VT_OP_SCATTER && vt_simplify_whole_scatter(op));
     vt_value *replacement = op->code == VT_OP_REDUCE ? NULL : simplify_op(op);
     if (replacement) vt_rewrite_value(&op->results[0], replacement);
     if (replaced || replacement) *changed = true;

@@ -59,6 +59,10 @@ bool vt_pass_listed(const char *list, size_t list_size, const char *name);
 // integers. (opt_simplify.c)
 bool vt_is_splat_of(const vt_value *value, double wanted);
 
+// Makes a scatter of one window, as large as the array and at its beginning, its body, elementwise
+// before it; false: it is none. (opt_simplify.c)
+bool vt_simplify_whole_scatter(vt_op *op);
+
 // True when the value is a constant, or a broadcast of one, with one number for all elements.
 bool vt_is_number(const vt_value *value, double *out);
 
