@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
+#include "base/text.h"
 #include "eval/eval.h"
+#include "import/import.h"
 #include "passes/passes.h"
 
 static const vt_opcode codes[] = {
@@ -90,7 +92,46 @@ static void words_fold_as_the_evaluator_computes_them(void **state) {
           agrees(codes[c], dtypes[d], words[i / WORDS], words[i % WORDS], k);
 }
 
+// ---- iotas --------------------------------------------------------------------------------------
+
+static const char *const iotas[] = {
+    "dim = 0 : tensor<3x4xi32>", "dim = 1 : tensor<2x3x2xui32>", "dim = 2 : tensor<1x2x300xi32>",
+    "dim = 0 : tensor<5xbf16>",  "dim = 0 : tensor<7xi64>",
+};
+
+static void iotas_fold_as_the_evaluator_computes_them(void **state) {
+  (void)state;
+  vt_pass_options options = {.exact_dots = true};
+  for (size_t i = 0; i < sizeof iotas / sizeof *iotas; i++) {
+    vt_arena scratch = {0};
+    vt_module *module = NULL;
+    vt_text text = {0};
+    bool changed = false;
+    vt_text_printf(&text,
+                   "module { func.func public @main() -> %s {\n%%x = stablehlo.iota %s\n"
+                   "return %%x : %s } }",
+                   strchr(iotas[i], 't'), iotas[i], strchr(iotas[i], 't'));
+    vt_status st = vt_import((vt_bytes){(const uint8_t *)text.data, text.size}, &module);
+    if (st) fail_msg("%s: %s", iotas[i], vt_status_message(st));
+    const vt_op *op = module->main->returns[0]->op;
+    vt_type type = op->results[0].type;
+    size_t bytes = (size_t)vt_type_elements(type) * vt_dtype_bytes(type.dtype);
+    vt_tensor wanted = {type, vt_arena_push_aligned(&scratch, bytes + 128, 64)};
+    assert_null(vt_eval_op(op, &(vt_eval_env){0}, NULL, &wanted));
+    assert_null(vt_opt_fold(module, &options, &scratch, &changed));
+    const vt_op *folded = module->main->returns[0]->op;
+    assert_int_equal(folded->code, VT_OP_CONSTANT);
+    const vt_literal *literal = vt_attr_literal(folded, VT_ATTR_VALUE);
+    assert_true(!literal->splat && vt_type_equal(literal->type, type));
+    if (memcmp(literal->data, wanted.data, bytes)) fail_msg("iota %s differs", iotas[i]);
+    vt_module_destroy(module);
+    vt_text_free(&text);
+    vt_arena_free(&scratch);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(words_fold_as_the_evaluator_computes_them)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(words_fold_as_the_evaluator_computes_them),
+                                     cmocka_unit_test(iotas_fold_as_the_evaluator_computes_them)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
