@@ -824,7 +824,7 @@ static const vt_rule *make_pointwise(vt_arena *arena, uint32_t count, const vt_t
 
 enum { FEW_TENSORS = 8 };
 
-// Most ops are of few kinds here: these share a rule. From scalars, and to them, nothing propagates.
+// Most ops are of few kinds here: these share a rule. Between scalars and an array none is needed.
 static const vt_rule *pointwise_rule(vt_graph *graph, uint32_t count, const vt_type *types) {
   vt_type last = types[count - 1];
   uint64_t key[2 + VT_MAX_RANK];
