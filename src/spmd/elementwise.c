@@ -67,8 +67,7 @@ bool vt_spmd_is_elementwise(vt_func *func) {
   return found;
 }
 
-// Equal operations become one, so that no copy of the body has them twice.
-static void merge_equal(vt_func *func) {
+void vt_spmd_merge_equal(vt_func *func) {
   typedef struct seen {
     uint64_t hash;
     vt_op *op;
@@ -96,12 +95,9 @@ static void merge_equal(vt_func *func) {
   vt_arena_free(&scratch);
 }
 
-vt_func *vt_spmd_elementwise_on(vt_func *func, vt_type like) {
-  vt_func *copy = vt_func_clone(func->module, func);
-  for (uint32_t i = 0; i < copy->param_count; i++)
-    if (copy->params[i]->type.rank) copy->params[i]->type.dims = like.dims;
-  for (vt_op *op = copy->first; op; op = op->next)
+void vt_spmd_elementwise_on(vt_func *func, vt_type like) {
+  for (uint32_t i = 0; i < func->param_count; i++)
+    if (func->params[i]->type.rank) func->params[i]->type.dims = like.dims;
+  for (vt_op *op = func->first; op; op = op->next)
     if (op->results[0].type.rank) op->results[0].type.dims = like.dims;
-  merge_equal(copy);
-  return copy;
 }

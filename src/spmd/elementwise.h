@@ -11,7 +11,9 @@
 // than the others: it is long; all its arrays have one shape and depend on each other; its scalars
 // are combined with each other or spread over that shape. Numbers the function.
 bool vt_spmd_is_elementwise(vt_func *func);
-// The same function on arrays of the dimensions of `like`, equal operations once.
-vt_func *vt_spmd_elementwise_on(vt_func *func, vt_type like);
+// Makes it one on arrays of the dimensions of `like`.
+void vt_spmd_elementwise_on(vt_func *func, vt_type like);
+// Equal operations become one, so that no copy of the body has them twice.
+void vt_spmd_merge_equal(vt_func *func);
 
 #endif

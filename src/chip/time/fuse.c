@@ -908,6 +908,8 @@ static void prepare(fusing *f) {
   for (uint32_t i = 0; i < func->param_count; i++) learn(f, func->params[i]);
   for (vt_op *op = func->first; op; op = op->next, p++) {
     *p = (place){.groups = p->few, .order = at, .held = -1, .traits = vt_kernel_traits(op)};
+    if (vt_op_is_elementwise_call(op) && vt_kernel_body(f->model, op)->dear)
+      p->traits |= VT_TRAIT_DEAR;
     f->ops[at++] = op;
     op->note = p;
     for (uint32_t i = 0; i < op->result_count; i++) learn(f, &op->results[i]);

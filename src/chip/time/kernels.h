@@ -45,8 +45,8 @@ typedef struct vt_device_model {
   vt_kernel_cost_of *cost_of; // of custom calls; NULL: not known
   struct vt_group_boxes *groups;
   vt_known_sizes *sizes;
-  vt_map *bodies;  // what an elementwise function asks of the vector unit (work.c)
-  vt_arena *arena; // for it
+  vt_map *bodies;  // elementwise function -> vt_body
+  vt_arena *arena; // for them
 } vt_device_model;
 
 // An array that a kernel moves. `bytes` is what it moves of it, `whole` its size in memory.
@@ -123,6 +123,13 @@ bool vt_update_copies(const vt_value *array);
 bool vt_update_reads(const vt_op *op, const vt_value *array);
 // Which operands of a loop nothing in it reads; NULL for other operators.
 const bool *vt_loop_unread(const vt_op *op, vt_arena *arena);
+
+// What an elementwise function asks of the vector unit, the same in every kernel. (work.c)
+typedef struct vt_body {
+  double arithmetic, transcendental; // registers
+  bool dear;                         // one of its steps is
+} vt_body;
+const vt_body *vt_kernel_body(const vt_device_model *model, const vt_op *call);
 
 // Fills in the work of one kernel of the scope's function. (work.c)
 void vt_kernel_work(const vt_device_model *model, const vt_scope *scope, vt_kernel *kernel);

@@ -42,12 +42,9 @@ static bool finds_soft(const vt_op *op) {
   }
 }
 
-static bool is_dear(const vt_op *op) {
+bool vt_kernel_is_dear(const vt_op *op) {
   vt_cost_class cost = (vt_cost_class)vt_op_info_get(op->code)->cost;
-  if (!vt_op_is_elementwise_call(op)) return cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE;
-  const vt_op *inner = vt_op_callee(op)->first;
-  while (inner && !is_dear(inner)) inner = inner->next;
-  return inner;
+  return cost == VT_COST_MEDIUM || cost == VT_COST_EXPENSIVE;
 }
 
 uint8_t vt_kernel_traits(const vt_op *op) {
@@ -55,7 +52,7 @@ uint8_t vt_kernel_traits(const vt_op *op) {
   vt_op_class class = (vt_op_class)info->class;
   int traits = finds_soft(op) ? VT_TRAIT_SOFT : 0;
   if (info->flags & VT_OPF_ELTWISE || vt_op_is_elementwise_call(op)) traits |= VT_TRAIT_ELEMENTWISE;
-  if (is_dear(op)) traits |= VT_TRAIT_DEAR;
+  if (vt_kernel_is_dear(op)) traits |= VT_TRAIT_DEAR;
   if (hands_on(op)) traits |= VT_TRAIT_HANDING | VT_TRAIT_NOTHING;
   if (op->code == VT_OP_CONSTANT || class == VT_CLASS_DEVICE || class == VT_CLASS_TOKEN)
     traits |= VT_TRAIT_NOTHING;

@@ -14,7 +14,9 @@ enum {
   VT_TRAIT_REDUCTION = 32,
   VT_TRAIT_HANDING = 64 // its results are its operands under another name
 };
+// A call of an elementwise function is as dear as its steps: see vt_kernel_body.
 uint8_t vt_kernel_traits(const vt_op *op);
+bool vt_kernel_is_dear(const vt_op *op);
 
 // Whether the value is a result of a loop that the loop does not change.
 bool vt_kernel_keeps(const vt_value *value);

@@ -10,6 +10,7 @@
 
 #include "chip/flops.h"
 #include "chip/ragged.h"
+#include "chip/time/traits.h"
 #include "ir/precision.h"
 
 static const double step_s = 3.5e-7; // of a Pallas kernel's grid: the Pallas pages, on v5e
@@ -205,33 +206,34 @@ static void count_sort(const vt_device_model *model, const vt_kernel *kernel, co
   w->lanes += sort.lanes;
 }
 
-static void count_elementwise(const vt_device_model *model, const vt_op *op, vector_work *w) {
+static void count_elementwise(const vt_device_model *model, const vt_op *op, double *arithmetic,
+                              double *transcendental) {
   vt_type type = op->results[0].type;
   vt_vector_cost cost = vt_vector_cost_of(op->code, vt_dtype_is_float(type.dtype));
   double regs = registers(model, type) * width(model, type.dtype);
-  w->arithmetic += cost.arithmetic * regs;
-  w->transcendental += cost.transcendental * regs;
+  *arithmetic += cost.arithmetic * regs;
+  *transcendental += cost.transcendental * regs;
 }
 
-// A call of an elementwise function, whose work is the same in every kernel.
-static void count_call(const vt_device_model *model, const vt_op *call, vector_work *w) {
-  const vt_func *body = vt_op_callee(call);
-  void **known = vt_map_at_ptr(model->bodies, body);
-  if (!*known) {
-    vector_work *all = VT_NEW(model->arena, vector_work);
-    for (const vt_op *op = body->first; op; op = op->next) count_elementwise(model, op, all);
-    *known = all;
+const vt_body *vt_kernel_body(const vt_device_model *model, const vt_op *call) {
+  const vt_func *func = vt_op_callee(call);
+  void **known = vt_map_at_ptr(model->bodies, func);
+  if (*known) return *known;
+  vt_body *body = *known = VT_NEW(model->arena, vt_body);
+  for (const vt_op *op = func->first; op; op = op->next) {
+    count_elementwise(model, op, &body->arithmetic, &body->transcendental);
+    body->dear = body->dear || vt_kernel_is_dear(op);
   }
-  const vector_work *all = *known;
-  w->arithmetic += all->arithmetic;
-  w->transcendental += all->transcendental;
+  return body;
 }
 
 static void count_member(const vt_device_model *model, const vt_kernel *kernel, const vt_op *op,
                          vector_work *w) {
   if (!op->result_count || vt_ragged_splits(op)) return;
   if (vt_op_is_elementwise_call(op)) {
-    count_call(model, op, w);
+    const vt_body *body = vt_kernel_body(model, op);
+    w->arithmetic += body->arithmetic;
+    w->transcendental += body->transcendental;
     return;
   }
   vt_type type = op->results[0].type;
@@ -265,7 +267,7 @@ static void count_member(const vt_device_model *model, const vt_kernel *kernel, 
     return;
   }
   default:
-    count_elementwise(model, op, w);
+    count_elementwise(model, op, &w->arithmetic, &w->transcendental);
   }
 }
 

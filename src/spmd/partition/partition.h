@@ -104,8 +104,9 @@ typedef struct vt_parter {
   vt_map shardings;    // axes, mesh, groups -> assignment
   const vt_mesh *mesh; // that was asked for last, and its devices
   vt_order mesh_order;
-  vt_map literals;          // tables of one number per device, by contents
-  vt_map bodies;            // elementwise function, assignment -> the function on a device's tiles
+  vt_map literals; // tables of one number per device, by contents
+  vt_map bodies;   // elementwise function, assignment -> the function on a device's tiles; without
+                   // assignment: it has such
   VT_ARRAY(vt_func *) kept; // of these, if calls of them stay
   vt_map numbers;           // op -> the first equal one; equal ops are emitted once
   VT_ARRAY(uint64_t) key;   // scratch of the numbering

@@ -36,17 +36,28 @@ vt_status vt_partition_elementwise(vt_parter *p, const vt_op *op) {
   return VT_OK;
 }
 
-// An elementwise function, which alone is called, on what a device holds. It is written once for
-// each way to cut it.
+// Where calls stay, the first body is the function itself: nothing else calls it any more.
+static vt_func *new_body(vt_parter *p, vt_func *callee) {
+  const void *key[] = {callee, NULL};
+  void **used = vt_map_at(&p->bodies, key, sizeof key);
+  bool first = !*used;
+  *used = callee;
+  vt_func *body = p->keep_elementwise && first ? callee : vt_func_clone(p->module, callee);
+  if (p->keep_elementwise) vt_array_push(&p->kept, body);
+  return body;
+}
+
+// An elementwise function, which alone is called, on what a device holds: written once for each way
+// to cut it.
 static vt_func *body_on_tiles(vt_parter *p, const vt_op *call, const vt_assign *at) {
   const void *key[] = {vt_op_callee(call), at};
-  void **place = vt_map_at(&p->bodies, key, sizeof key);
-  if (!*place) {
-    vt_type local = vt_local_type(p, call->results[0].type, at);
-    vt_func *body = *place = vt_spmd_elementwise_on(vt_op_callee(call), local);
-    if (p->keep_elementwise) vt_array_push(&p->kept, body);
-  }
-  return *place;
+  vt_func *body = vt_map_find(&p->bodies, key, sizeof key);
+  if (body) return body;
+  body = new_body(p, vt_op_callee(call));
+  vt_spmd_elementwise_on(body, vt_local_type(p, call->results[0].type, at));
+  if (!p->keep_elementwise) vt_spmd_merge_equal(body);
+  *vt_map_at(&p->bodies, key, sizeof key) = body;
+  return body;
 }
 
 static void call_again(vt_parter *p, const vt_op *call, vt_func *body, vt_value *const *operands,
