@@ -40,12 +40,16 @@ static bool rounds(vt_type type) {
 static double epsilon_of(vt_dtype dtype) {
   return ldexp(1, -vt_dtype_get(dtype)->mantissa);
 }
+static int bias_of(vt_dtype dtype) { // of the exponent, from the least number
+  uint64_t one = 1;
+  return 1 - vt_dtype_get(dtype)->mantissa - ilogb(vt_number_load(dtype, &one, 0));
+}
 static double least_of(vt_dtype dtype) { // the smallest normal number
-  return ldexp(1, 2 - (1 << (vt_dtype_get(dtype)->exponent - 1)));
+  return ldexp(1, 1 - bias_of(dtype));
 }
 static double most_of(vt_dtype dtype) { // a lower bound of the largest number
   const vt_dtype_info *info = vt_dtype_get(dtype);
-  return ldexp(2 - ldexp(1, 1 - info->mantissa), (1 << (info->exponent - 1)) - 1);
+  return ldexp(2 - ldexp(1, 1 - info->mantissa), (1 << info->exponent) - 2 - bias_of(dtype));
 }
 
 static void *new_data(judge *j, vt_type type) {
