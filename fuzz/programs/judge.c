@@ -64,12 +64,13 @@ static vt_tensor at_corner(judge *j, const judged *x, corner c) {
   vt_dtype part = part_of(t.type.dtype);
   const double *from = c == AT_LOW ? x->low : x->high;
   bool real = rounds(t.type);
+  // Where anything is accepted the two ends differ as much as they can.
+  double least = real ? (double)NAN : part == VT_PRED ? 0 : -(double)INFINITY;
+  double most = real ? 1 : (double)INFINITY;
   if (!real) memcpy(t.data, x->center.data, (size_t)vt_type_bytes(t.type));
   for (int64_t i = 0; i < parts_of(t.type); i++)
-    // Where anything is accepted the two ends differ on purpose.
     if (real || isnan(x->low[i]))
-      vt_number_store(part, t.data, i,
-                      isnan(x->low[i]) ? (c == AT_LOW ? (double)NAN : 1) : from[i]);
+      vt_number_store(part, t.data, i, !isnan(x->low[i]) ? from[i] : c == AT_LOW ? least : most);
   return t;
 }
 
@@ -165,6 +166,22 @@ static bool has_pole(const judged *x, int64_t i) {
   return isnan(x->low[i]) || floor(x->low[i] / pi + 0.5) != floor(x->high[i] / pi + 0.5);
 }
 
+// What an op on single elements makes of one that may be anything is anything, although two
+// examples of it may give the same. Not so with a selection, which may not read it.
+static void spread_anything(judge *j, const vt_op *op, const judged *in, judged *out) {
+  if (!(vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE) || op->code == VT_OP_SELECT) return;
+  int64_t n = vt_type_elements(out->center.type), parts = n ? parts_of(out->center.type) / n : 0;
+  for (uint32_t k = 0; k < op->operand_count; k++) {
+    int64_t m = vt_type_elements(in[k].center.type), read = m ? parts_of(in[k].center.type) / m : 0;
+    if (!in[k].low || (m != n && m != 1)) continue;
+    for (int64_t i = 0; i < n * read; i++) {
+      if (!isnan(in[k].low[m == 1 ? i % read : i])) continue;
+      need_interval(j, out);
+      for (int64_t part = 0; part < parts; part++) anything(out, i / read * parts + part);
+    }
+  }
+}
+
 // The hull of the answers at the ends of the operands' intervals, widened by as much again on both
 // sides for values between the ends.
 static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judged *out) {
@@ -174,6 +191,7 @@ static vt_status run_intervals(judge *j, const vt_op *op, const judged *in, judg
     if (rounds(out[i].center.type)) need_interval(j, &out[i]);
   for (int k = 0; k < (op->operand_count > 1 ? 4 : 2); k++)
     VT_TRY(run_corner(j, op, in, choices[k][0], choices[k][1], out));
+  spread_anything(j, op, in, &out[0]);
   for (uint32_t r = 0; r < op->result_count; r++) {
     if (!out[r].low || !rounds(out[r].center.type)) continue;
     double eps = epsilon_of(part_of(out[r].center.type.dtype));
