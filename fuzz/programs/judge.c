@@ -480,6 +480,27 @@ static void free_without_zero(judge *j, judged *x, const judged *in) {
       anything(x, i);
 }
 
+// A type of a larger range has the subnormals of this one as normal numbers: a compiler that folds
+// the conversion of one keeps it, where the processor flushes it.
+static void keep_subnormals(judge *j, judged *x, const judged *in) {
+  vt_dtype from = part_of(in->center.type.dtype), to = part_of(x->center.type.dtype);
+  int64_t n = vt_type_elements(in->center.type), read = n ? parts_of(in->center.type) / n : 0,
+          made = n ? parts_of(x->center.type) / n : 0;
+  if (vt_dtype_get(from)->exponent < 8 ||
+      vt_dtype_get(to)->exponent <= vt_dtype_get(from)->exponent)
+    return;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t p = 0; p < read && p < made; p++) {
+      double a = vt_number_load(from, in->center.data, i * read + p);
+      if (a == 0 || !(fabs(a) < least_of(from))) continue;
+      need_interval(j, x);
+      int64_t at = i * made + p;
+      if (isnan(x->low[at])) continue;
+      x->low[at] = fmin(x->low[at], a);
+      x->high[at] = fmax(x->high[at], a);
+    }
+}
+
 static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   if (vt_op_info_get(op->code)->flags & VT_OPF_CONTROL) return judge_control(j, op, in, out);
   vt_tensor *args = VT_NEW_ARRAY(j->arena, vt_tensor, op->operand_count + 1);
@@ -519,6 +540,8 @@ static vt_status judge_op(judge *j, const vt_op *op, judged *in, judged *out) {
   }
   if (op->code == VT_OP_CONVERT && no_zero && j->flushes && rounds(args[0].type))
     free_without_zero(j, &out[0], &in[0]);
+  if (op->code == VT_OP_CONVERT && rounds(results[0].type) && rounds(args[0].type))
+    keep_subnormals(j, &out[0], &in[0]);
   if (picks_extremes(op) || flushes)
     for (uint32_t i = 0; i < op->result_count; i++) free_zeros(j, &out[i], in, op->operand_count);
   if (is_complex_function(op)) {
