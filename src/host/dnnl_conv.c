@@ -52,7 +52,8 @@ typedef struct view {
 
 typedef struct problem {
   conv_kind kind;
-  bool flip; // the kernel's spatial dimensions are reversed
+  bool flip;    // the kernel's spatial dimensions are reversed
+  bool by_gemm; // groups may run as one matmul after another
   int32_t spatial;
   int64_t groups;
   view source, weights, target; // source and target in the forward sense
@@ -236,8 +237,10 @@ static bool as_weight_gradient(const conv *c, problem *p) {
   return true;
 }
 
-// The forms in the order in which they are tried.
-static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
+// The forms in the order in which they are tried. For groups of a few channels oneDNN has no code
+// for AVX2 but in gradients of the input, and a convolution of stride 1 is one. Where it has none,
+// groups run `by_gemm`, one matmul after another: slower as a gradient of the input than forward.
+static int forms_of(const conv *c, bool by_gemm, bool (*forms[4])(const conv *, problem *)) {
   bool any;
   int count = 0;
   int64_t kernel = 1, result = 1;
@@ -245,9 +248,10 @@ static int forms_of(const conv *c, bool (*forms[3])(const conv *, problem *)) {
   bool gradient_of_input = !all(c->lhs_dilation, c->spatial, 1) || reversal_of(c, &any) == 1;
   bool gradient_of_weights =
       c->batch_groups > 1 || kernel > result || (kernel == result && c->a_stride[LHS] == 1);
-  if (gradient_of_input) forms[count++] = as_input_gradient;
+  if (gradient_of_input && !by_gemm) forms[count++] = as_input_gradient;
   if (gradient_of_weights) forms[count++] = as_weight_gradient;
   forms[count++] = as_forward;
+  if (by_gemm ? gradient_of_input : c->feature_groups > 1) forms[count++] = as_input_gradient;
   return count;
 }
 
@@ -325,7 +329,7 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
     return false;
   dnnl_convolution_desc_t desc, forward;
   dnnl_primitive_desc_t hint = NULL;
-  bool depthwise = p->groups > 1;
+  bool reject_gemm = p->groups > 1 && !p->by_gemm;
   if (p->kind == FORWARD) {
     dnnl_memory_desc_t bias_md;
     dnnl_dims_t channels = {p->target.dims[1]};
@@ -334,7 +338,7 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
             &desc, dnnl_forward_training, dnnl_convolution_direct, &src, &wei,
             bias ? &bias_md : NULL, &dst, p->strides, p->dilates, p->pad_low, p->pad_high))
       return false;
-    return vt_dnnl_make(plan->program, &desc, NULL, NULL, depthwise, products_of(p), bias ? 4 : 3,
+    return vt_dnnl_make(plan->program, &desc, NULL, NULL, reject_gemm, products_of(p), bias ? 4 : 3,
                         ids[FORWARD], call);
   }
   if (bias) return false;
@@ -354,7 +358,7 @@ static bool make_primitive(vt_plan *plan, const problem *p, bool bias, vt_dnnl_c
                            : dnnl_dilated_convolution_backward_weights_desc_init(
                                  &desc, dnnl_convolution_direct, &src, &wei, NULL, &dst, p->strides,
                                  p->dilates, p->pad_low, p->pad_high);
-  bool ok = made == dnnl_success && vt_dnnl_make(plan->program, &desc, NULL, hint, depthwise,
+  bool ok = made == dnnl_success && vt_dnnl_make(plan->program, &desc, NULL, hint, reject_gemm,
                                                  products_of(p), 3, ids[p->kind], call);
   dnnl_primitive_desc_destroy(hint);
   return ok;
@@ -631,24 +635,17 @@ static bool step_strip(vt_plan *plan, vt_step *step, const conv *c) {
   return c->a_stride[OUT] == dense && vt_step_strip(plan, step, &strip);
 }
 
-bool vt_step_convolution(vt_plan *plan, vt_step *step) {
-  conv c;
+static bool step_form(vt_plan *plan, vt_step *step, const conv *c, bool by_gemm) {
   problem p;
-  bool (*forms[3])(const conv *, problem *);
-  if (!read_conv(step->op, &c)) return false;
-  // A bias runs along the result's last dimension, which must be the feature dimension.
-  if (step->input_count == 3 &&
-      (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
-    return false;
-  if (step_lines(plan, step, &c) || step_strip(plan, step, &c)) return true;
-  if (step_gradient(plan, step, &c)) return true;
+  bool (*forms[4])(const conv *, problem *);
   bool round = vt_rounds_operands(plan, step->op);
-  int count = forms_of(&c, forms);
+  int count = forms_of(c, by_gemm, forms);
   conv_body *body = VT_NEW(&plan->program->arena, conv_body);
   for (int i = 0; i < count; i++) {
     step->scratch_bytes = step->weights_bytes = 0;
-    if (!forms[i](&c, &p) || !choose_types(step, &p) || !prepare_form(plan, step, &p, round, body))
-      continue;
+    if (!forms[i](c, &p)) continue;
+    p.by_gemm = by_gemm;
+    if (!choose_types(step, &p) || !prepare_form(plan, step, &p, round, body)) continue;
     step->body = body;
     step->run = run_convolution;
     step->runner = "onednn";
@@ -656,4 +653,19 @@ bool vt_step_convolution(vt_plan *plan, vt_step *step) {
   }
   step->scratch_bytes = step->weights_bytes = 0;
   return false;
+}
+
+bool vt_step_convolution(vt_plan *plan, vt_step *step) {
+  conv c;
+  if (!read_conv(step->op, &c)) return false;
+  // A bias runs along the result's last dimension, which must be the feature dimension.
+  if (step->input_count == 3 &&
+      (c.b_stride[OUT] != 1 || vt_type_elements(step->inputs[2]->type) != c.b_size[OUT]))
+    return false;
+  if (step_lines(plan, step, &c) || step_strip(plan, step, &c)) return true;
+  if (step_gradient(plan, step, &c)) return true;
+  if (step_form(plan, step, &c, false)) return true;
+  // A bias can wait: without it another form may do.
+  bool grouped = c.feature_groups * c.batch_groups > 1;
+  return grouped && step->input_count == 2 && step_form(plan, step, &c, true);
 }
