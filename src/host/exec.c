@@ -202,7 +202,8 @@ vt_status vt_step_collective(vt_plan *plan, vt_step *step) {
   }
   if (plan->frame_count == 1 && devices == 1) return vt_step_eval(plan, step);
   if (plan->frame_count != (program->here ? program->here_count : (uint32_t)devices))
-    return vt_step_refuse(step, "a collective outside of a manual region");
+    return vt_step_refuse(step, "a collective outside of a manual region, as in the program of one "
+                                "device that compiling gives: run the one that was compiled");
   vt_arena *arena = &plan->program->arena;
   collective_body *body = VT_NEW(arena, collective_body);
   uint32_t tensors = step->input_count + step->output_count;
