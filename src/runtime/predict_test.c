@@ -44,19 +44,24 @@ static void put_mix(vt_text *text, bool calls, const char *name, const char *a, 
                  name, STEPS);
 }
 
-// Random words that are compared with a bound, kept for later, and in a loop.
+// Random words that are compared with a bound, kept for later, and in a loop; of arrays that are
+// cut by rows, by columns, and not at all.
 static vt_prediction predict(bool calls, int devices, const char *slice_name, vt_arena *arena) {
   vt_text text = {0};
   vt_slice slice;
   vt_prediction p;
   const char *cut = devices > 1 ? " {mhlo.sharding = \"{devices=[4,1]<=[4]}\"}" : "";
+  const char *across = devices > 1 ? " {mhlo.sharding = \"{devices=[1,4]<=[4]}\"}" : "";
+  const char *whole = devices > 1 ? " {mhlo.sharding = \"{replicated}\"}" : "";
   vt_text_printf(&text,
                  "module attributes {mhlo.num_partitions = %d : i32} {\n"
-                 "func.func @main(%%x: " WORDS "%s, %%y: " WORDS "%s) -> (" WORDS ", " WORDS
-                 ") {\n",
-                 devices, cut, cut);
+                 "func.func @main(%%x: " WORDS "%s, %%y: " WORDS "%s, %%z: " WORDS "%s, %%w: " WORDS
+                 "%s) -> (" WORDS ", " WORDS ", " WORDS ", " WORDS ") {\n",
+                 devices, cut, cut, across, whole);
   put_mix(&text, calls, "p", "%x", "%y");
   put_mix(&text, calls, "q", "%p_x", "%y");
+  put_mix(&text, calls, "s", "%z", "%z");
+  put_mix(&text, calls, "t", "%w", "%w");
   vt_text_put(&text,
               "%zero = stablehlo.constant dense<0> : tensor<i32>\n"
               "%one = stablehlo.constant dense<1> : tensor<i32>\n"
@@ -66,11 +71,12 @@ static vt_prediction predict(bool calls, int devices, const char *slice_name, vt
               "stablehlo.return %go : tensor<i1>\n} do {\n"
               "%next = stablehlo.add %i, %one : tensor<i32>\n");
   put_mix(&text, calls, "r", "%v", "%p_x");
-  vt_text_put(&text, "stablehlo.return %next, %r_x : tensor<i32>, " WORDS "\n}\n"
-                     "%less = stablehlo.compare LT, %q_x, %loop#1 : (" WORDS ", " WORDS
-                     ") -> tensor<512x1024xi1>\n"
-                     "%kept = stablehlo.select %less, %x, %y : tensor<512x1024xi1>, " WORDS "\n"
-                     "return %kept, %p_x : " WORDS ", " WORDS "\n}\n");
+  vt_text_put(&text,
+              "stablehlo.return %next, %r_x : tensor<i32>, " WORDS "\n}\n"
+              "%less = stablehlo.compare LT, %q_x, %loop#1 : (" WORDS ", " WORDS
+              ") -> tensor<512x1024xi1>\n"
+              "%kept = stablehlo.select %less, %x, %y : tensor<512x1024xi1>, " WORDS "\n"
+              "return %kept, %p_x, %s_x, %t_x : " WORDS ", " WORDS ", " WORDS ", " WORDS "\n}\n");
   if (calls) {
     vt_text_put(&text, "func.func private @mix(%m_a0: " WORDS ", %m_b0: " WORDS ") -> (" WORDS
                        ", " WORDS ") {\n");
