@@ -76,6 +76,15 @@ typedef struct vt_asked {
   const vt_assign *assign;
 } vt_asked;
 
+// A constant number that was spread over an array: its local part.
+enum { VT_SPREADS = 128 };
+typedef struct vt_spread {
+  const vt_value *number;
+  const int64_t *dims; // of the whole array
+  const vt_assign *assign;
+  vt_value *local; // NULL: not yet
+} vt_spread;
+
 typedef struct vt_parter {
   vt_module *module;
   vt_func *func; // that is being written; ops go to its end
@@ -108,8 +117,9 @@ typedef struct vt_parter {
   vt_map bodies;   // elementwise function, assignment -> the function on a device's tiles; without
                    // assignment: it has such
   VT_ARRAY(vt_func *) kept; // of these, if calls of them stay
-  vt_map numbers;           // op -> the first equal one; equal ops are emitted once
-  VT_ARRAY(uint64_t) key;   // scratch of the numbering
+  vt_spread spreads[VT_SPREADS];
+  vt_map numbers;         // op -> the first equal one; equal ops are emitted once
+  VT_ARRAY(uint64_t) key; // scratch of the numbering
 } vt_parter;
 
 // ---- values of the program ----------------------------------------------------------------------

@@ -127,16 +127,46 @@ vt_status vt_partition_iota(vt_parter *p, const vt_op *op) {
   return VT_OK;
 }
 
+// Whether the op spreads a constant number and says nothing else of it, so that equal ones would
+// become one anyway.
+static bool spreads_number(const vt_op *op, vt_part part) {
+  for (uint32_t i = 0; i < op->attr_count; i++) {
+    vt_attr_key key = op->attrs[i].key;
+    if (key != VT_ATTR_BROADCAST_DIMENSIONS && key != VT_ATTR_SHARDING &&
+        key != VT_ATTR_MHLO_SHARDING)
+      return false;
+  }
+  return !part.global.rank && part.local->op && part.local->op->code == VT_OP_CONSTANT;
+}
+
+// Where a number spread over such an array is looked for: programs do that again and again.
+static vt_spread *spread_of(vt_parter *p, const vt_value *number, vt_type type,
+                            const vt_assign *assign) {
+  uintptr_t hash = (uintptr_t)number >> 4 ^ (uintptr_t)type.dims >> 3 ^ (uintptr_t)assign >> 5;
+  vt_spread *spread = &p->spreads[hash % VT_SPREADS];
+  bool found = spread->local && spread->local->func == p->func && spread->number == number &&
+               spread->dims == type.dims && spread->assign == assign;
+  if (!found) *spread = (vt_spread){number, type.dims, assign, NULL};
+  return spread;
+}
+
 vt_status vt_partition_broadcast_in_dim(vt_parter *p, const vt_op *op) {
   vt_type type = op->results[0].type;
   const vt_assign *wanted = vt_part_wanted(p, op, 0);
   const int64_t *dims = vt_attr_ints(op, VT_ATTR_BROADCAST_DIMENSIONS, NULL);
   vt_part part = vt_part_of(p, op->operands[0]);
+  bool number = spreads_number(op, part);
+  vt_spread *spread = number ? spread_of(p, part.local, type, wanted) : NULL;
+  if (spread && spread->local) {
+    vt_part_set(p, &op->results[0], (vt_part){type, spread->local, wanted});
+    return VT_OK;
+  }
   int32_t from[VT_MAX_RANK];
   for (int32_t d = 0; d < part.global.rank; d++)
     from[d] = part.global.dims[d] == type.dims[dims[d]] ? (int32_t)dims[d] : -1;
   part = vt_reshard(p, part, vt_assign_project(&p->assigns, wanted, part.global.rank, from));
   vt_value *local = vt_emit_copy(p, op, vt_local_type(p, type, wanted), 1, &part.local);
+  if (spread) spread->local = local;
   vt_part_set(p, &op->results[0], (vt_part){type, local, wanted});
   return VT_OK;
 }
