@@ -91,15 +91,6 @@ static vt_prediction predict(bool calls, int devices, const char *slice_name, vt
   return p;
 }
 
-static int64_t count_ops(const vt_func *func) {
-  int64_t count = 0;
-  for (const vt_op *op = func->first; op; op = op->next) {
-    count++;
-    for (uint32_t i = 0; i < op->region_count; i++) count += count_ops(op->regions[i]);
-  }
-  return count;
-}
-
 static void calls_are_predicted_as_their_bodies(void **state) {
   (void)state;
   static const char *const slices[] = {"v5litepod-4", "v4-8", "v6e-4", "v2-8"};
@@ -108,7 +99,7 @@ static void calls_are_predicted_as_their_bodies(void **state) {
       vt_arena arena = {0};
       vt_prediction with = predict(true, devices, slices[i], &arena);
       vt_prediction without = predict(false, devices, slices[i], &arena);
-      assert_true(count_ops(with.module->main) < STEPS); // calls stay
+      assert_true(with.module->func_count > 1); // calls stay
       assert_true(with.flops == without.flops);
       assert_int_equal(with.hbm_peak_bytes, without.hbm_peak_bytes);
       double off = with.timing.seconds / without.timing.seconds - 1;
