@@ -380,13 +380,12 @@ static void run_task(const pairs *p, const uint16_t *input, const uint16_t *grad
   }
 }
 
-// The sums of all pieces, in order.
+// The sums of all pieces, in order; by all threads of a team.
 static void add_pieces(const pairs *p, const float *sums, float *weights) {
   const vt_weight_gradient *c = &p->conv;
   const int64_t *strides = c->weight_strides;
-  int64_t rows = c->kernel[0] * c->kernel[1] * c->channels;
-#pragma omp parallel for schedule(static) if (p->sums * p->pieces > 16384)
-  for (int64_t r = 0; r < rows; r++) {
+#pragma omp for schedule(static) nowait
+  for (int64_t r = 0; r < c->kernel[0] * c->kernel[1] * c->channels; r++) {
     int64_t i = r % c->channels, tap = r / c->channels;
     float *to = weights + tap / c->kernel[1] * strides[0] + tap % c->kernel[1] * strides[1] +
                 i * strides[2];
@@ -407,19 +406,25 @@ static void run_pairs(const pairs *p, const uint16_t *input, const uint16_t *gra
   const int64_t dense[] = {c->kernel[1] * c->channels * c->features, c->channels * c->features,
                            c->features, 1};
   int64_t tasks = p->pieces * p->channel_blocks * p->feature_blocks;
-#pragma omp parallel for schedule(dynamic) num_threads(p->threads)
-  for (int64_t i = 0; i < tasks; i++) {
-    int64_t piece = i % p->pieces, block = i / p->pieces;
-    part s = {.channel = block % p->channel_blocks * p->block_channels,
-              .feature = block / p->channel_blocks * p->block_features,
-              .strides = p->pieces > 1 ? dense : c->weight_strides};
-    s.channels = least(p->block_channels, c->channels - s.channel);
-    s.features = least(p->block_features, c->features - s.feature);
-    s.sums =
-        (p->pieces > 1 ? sums + piece * p->sums : weights) + s.channel * s.strides[2] + s.feature;
-    run_task(p, input, gradient, &s, piece, areas + omp_get_thread_num() * p->thread_elements);
+#pragma omp parallel num_threads(p->threads)
+  {
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t i = 0; i < tasks; i++) {
+      int64_t piece = i % p->pieces, block = i / p->pieces;
+      part s = {.channel = block % p->channel_blocks * p->block_channels,
+                .feature = block / p->channel_blocks * p->block_features,
+                .strides = p->pieces > 1 ? dense : c->weight_strides};
+      s.channels = least(p->block_channels, c->channels - s.channel);
+      s.features = least(p->block_features, c->features - s.feature);
+      s.sums =
+          (p->pieces > 1 ? sums + piece * p->sums : weights) + s.channel * s.strides[2] + s.feature;
+      run_task(p, input, gradient, &s, piece, areas + omp_get_thread_num() * p->thread_elements);
+    }
+    if (p->pieces > 1) {
+#pragma omp barrier
+      add_pieces(p, sums, weights);
+    }
   }
-  if (p->pieces > 1) add_pieces(p, sums, weights);
 }
 
 // Taps along a line as channels.

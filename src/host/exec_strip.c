@@ -150,9 +150,8 @@ static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *
                         .scratch = scratch + body->scratch_offset};
     if (body->laid) {
       bool kept = step->kept && step->kept->memory;
-      char *laid = kept ? step->kept->memory : scratch + body->laid_offset;
-      if (!step->kept || !step->kept->ready) vt_strip_lay(&body->strip, run.rhs, laid);
-      run.laid = laid;
+      run.laid = kept ? step->kept->memory : scratch + body->laid_offset;
+      run.lay = !step->kept || !step->kept->ready;
     }
     if (body->kernel) bind_kernel(step, body, slots);
     if (body->has_second) {

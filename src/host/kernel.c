@@ -20,9 +20,12 @@
 
 enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS = 128 };
 enum { VECTORS = 64 }; // elements: a multiple of any vector's
-// Picoseconds from which waking the team pays off, which costs 10 to 15 us, and of a task that is
-// worth fetching.
-static const int64_t PARALLEL_TIME = 64 * 1000000, TASK_TIME = 8 * 1000000;
+enum { PIECE = 256 };  // elements that one thread adds up
+// Picoseconds from which waking the team pays off, which costs 10 to 15 us: of two threads, and of
+// many. And of a task that is worth fetching, where there are few of them for each thread, too.
+static const int64_t PARALLEL_TIME = 64 * 1000000, MANY_TIME = 16 * 1000000;
+static const int64_t TASK_TIME = 8 * 1000000, LEAST_TIME = 1000000;
+enum { TASKS = 2 }; // at least, for each thread
 
 typedef struct accumulator {
   uint32_t output;
@@ -110,7 +113,9 @@ static void add_accumulators(vt_arena *arena, vt_kernel *k, const vt_nest *nest,
 // and none is added to another's.
 static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target) {
   int64_t total = k->rows * k->columns, each = vt_nest_picoseconds(nest, target);
-  int64_t most = k->accumulator_count ? TASK_ELEMENTS : max64(TASK_TIME / each, 64);
+  int64_t threads = vt_host_threads(), share = max64(total / (TASKS * threads), LEAST_TIME / each);
+  int64_t most =
+      k->accumulator_count ? TASK_ELEMENTS : max64(min64(TASK_TIME / each, share), VECTORS);
   int64_t want = max64(min64(TASK_ELEMENTS, most), total / MAX_TASKS);
   bool whole_rows = false, columns_only = k->accumulator_count > 0;
   for (uint32_t i = 0; i < nest->node_count; i++)
@@ -140,7 +145,8 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target
   k->row_tiles = (k->rows + k->row_tile - 1) / k->row_tile;
   k->column_tiles = (k->columns + k->column_tile - 1) / k->column_tile;
   k->block_count = nest->atom_count == 1 ? k->column_tiles : k->row_tiles;
-  k->parallel = k->row_tiles * k->column_tiles > 1 && total >= PARALLEL_TIME / each;
+  int64_t least = max64(MANY_TIME, 2 * PARALLEL_TIME / threads);
+  k->parallel = k->row_tiles * k->column_tiles > 1 && total >= least / each;
   k->picoseconds = total < INT64_MAX / each ? total * each : INT64_MAX;
 }
 
@@ -350,21 +356,29 @@ static void combine(const vt_kernel *k, const accumulator *acc, char *scratch, i
   vt_reduce_store(acc->out_dtype, out, first, hi - lo);
 }
 
+// Part `piece` of all that is added up.
+static void combine_piece(const vt_kernel *k, char *blocks, int64_t count, void *const *outputs,
+                          int64_t piece) {
+  const accumulator *acc = k->accumulators;
+  for (int64_t pieces; piece >= (pieces = (acc->count + PIECE - 1) / PIECE); acc++) piece -= pieces;
+  vt_assert(acc < k->accumulators + k->accumulator_count && acc->output < k->output_count);
+  combine(k, acc, blocks, count, outputs[acc->output], piece * PIECE,
+          min64((piece + 1) * PIECE, acc->count));
+}
+
 void vt_kernel_add_blocks(const vt_kernel *k, void *blocks, int64_t count, void *const *outputs) {
-  enum { CHUNK = 4096 };
+  enum { PER_NS = 8 }; // numbers that one thread adds
+  int64_t pieces = 0, numbers = 0;
   for (uint32_t i = 0; i < k->accumulator_count; i++) {
-    const accumulator *acc = &k->accumulators[i];
-    void *output = outputs[acc->output];
-    vt_assert(acc->output < k->output_count);
-    int64_t chunks = (acc->count + CHUNK - 1) / CHUNK;
-    if (chunks * count < 16) {
-      combine(k, acc, blocks, count, output, 0, acc->count);
-      continue;
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t c = 0; c < chunks; c++)
-      combine(k, acc, blocks, count, output, c * CHUNK, min64((c + 1) * CHUNK, acc->count));
+    pieces += (k->accumulators[i].count + PIECE - 1) / PIECE;
+    numbers += k->accumulators[i].count * count;
   }
+  if (pieces < 2 || vt_waiting_team(numbers / PER_NS, vt_host_threads()) == 1) {
+    for (int64_t p = 0; p < pieces; p++) combine_piece(k, blocks, count, outputs, p);
+    return;
+  }
+#pragma omp parallel for schedule(static)
+  for (int64_t p = 0; p < pieces; p++) combine_piece(k, blocks, count, outputs, p);
 }
 
 // Initializes the output of a scatter before the updates.

@@ -245,29 +245,42 @@ static void find_rows(const vt_strip *p, const uint16_t *rhs, int64_t run, int64
   }
 }
 
-// The tiles [column tile][depth] of `columns` columns from `column` on, a multiple of 16.
-static void lay_columns(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
-                        uint16_t *to) {
+// Of the tiles [column tile][depth] those of `columns` columns from `column` on, a multiple of 16,
+// and of `count` tiles of K from `first` on.
+static void lay_tiles(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
+                      int64_t first, int64_t count, uint16_t *to) {
   int64_t each = p->full + (p->tail > 0);
-  for (int64_t d = 0; d < p->depth; d++) {
+  for (int64_t d = first; d < first + count; d++) {
     const uint16_t *rows[PAIRED];
-    int64_t at = d % each * PAIRED, count = least(PAIRED, p->length - at);
-    find_rows(p, rhs, d / each, at, count, rows);
+    int64_t at = d % each * PAIRED, numbers = least(PAIRED, p->length - at);
+    find_rows(p, rhs, d / each, at, numbers, rows);
     for (int64_t j = 0; j < columns; j += T) {
       int64_t left = least(T, p->n - column - j);
       uint16_t *tile = to + ((column + j) / T * p->depth + d) * TILE;
       if (p->rhs_column == 1)
         pack_rows(rows, column + j, left, true, tile);
       else
-        pack_lines(rows[0] + (column + j) * p->rhs_column, p->rhs_column, left, count, true, tile);
+        pack_lines(rows[0] + (column + j) * p->rhs_column, p->rhs_column, left, numbers, true,
+                   tile);
     }
   }
 }
 
-void vt_strip_lay(const vt_strip *p, const void *rhs, void *to) {
-  enum { PIECE = 8 * T };
-#pragma omp parallel for schedule(dynamic) if (p->n > PIECE && p->n * p->k > 1 << 16)
-  for (int64_t j = 0; j < p->n; j += PIECE) lay_columns(p, rhs, j, least(PIECE, p->n - j), to);
+static void lay_item(const vt_strip *p, const void *rhs, int64_t item, char *to) {
+  lay_tiles(p, (const uint16_t *)rhs + offset_of(p, 1, item), 0, p->n, 0, p->depth,
+            (uint16_t *)(void *)to);
+}
+
+// A right side for all items, by all threads of a team, which do not wait for each other.
+static void lay_shared(const vt_strip *p, const void *rhs, void *to) {
+  enum { ACROSS = 8 * T, DOWN = 4 };
+  int64_t across = tiles_of(p->n, ACROSS);
+  int64_t down = most(DOWN, tiles_of(p->depth, tiles_of(TASKS * p->threads, across)));
+#pragma omp for schedule(dynamic) nowait
+  for (int64_t i = 0; i < across * tiles_of(p->depth, down); i++) {
+    int64_t j = i % across * ACROSS, d = i / across * down;
+    lay_tiles(p, rhs, j, least(ACROSS, p->n - j), d, least(down, p->depth - d), to);
+  }
 }
 
 // Pixels of few channels, one at a time; `from` may be read 8 bytes past its end.
@@ -661,13 +674,10 @@ static void run_items(const vt_strip_run *r) {
   {
     room own = room_of(r, r->scratch, omp_get_thread_num());
     take_tiles(p);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (int64_t item = 0; item < p->items; item++) {
-      lay_columns(p, (const uint16_t *)r->rhs + offset_of(p, 1, item), 0, p->n,
-                  (uint16_t *)(void *)own.laid);
-      if (s)
-        lay_columns(s, (const uint16_t *)r->second_rhs + offset_of(s, 1, item), 0, s->n,
-                    (uint16_t *)(void *)own.second_laid);
+      lay_item(p, r->rhs, item, own.laid);
+      if (s) lay_item(s, r->second_rhs, item, own.second_laid);
       for (int64_t i = 0; i < p->m; i += p->block_m)
         run_task(r, item, i, least(p->block_m, p->m - i), 0, p->n, &own);
     }
@@ -686,7 +696,7 @@ static void run_blocks(const vt_strip_run *r) {
     room own =
         room_of(r, images + (p->shared ? p->items * image_bytes(p) : 0), omp_get_thread_num());
     if (pieces) {
-#pragma omp for schedule(dynamic, 1 + p->lines / 4)
+#pragma omp for schedule(dynamic, 1 + p->lines / 4) nowait
       for (int64_t i = 0; i < pieces; i++) {
         int64_t item = i / p->lines;
         uint16_t *image = (uint16_t *)(void *)(images + item * image_bytes(p));
@@ -694,8 +704,12 @@ static void run_blocks(const vt_strip_run *r) {
         if (i % p->lines == 0) clear_end(p, image);
       }
     }
+    if (r->lay) lay_shared(p, r->rhs, r->laid);
+    if (pieces || r->lay) {
+#pragma omp barrier
+    }
     take_tiles(p);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (int64_t i = 0; i < tasks; i++) { // those of the same columns one after the other
       int64_t item = i % down / strips, first = i % strips * p->block_m;
       int64_t column = i / down * p->block_n;

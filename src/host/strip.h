@@ -74,8 +74,6 @@ int64_t vt_strip_task(const vt_strip *strip, int64_t row);
 int64_t vt_strip_task_rows(const vt_strip *strip, int64_t task);
 // True when it is large enough to be worth it.
 bool vt_strip_pays(const vt_strip *strip);
-// Lays out a right side that is the same for all items.
-void vt_strip_lay(const vt_strip *strip, const void *rhs, void *to);
 // For a product of what `finish` makes of the sums with a right side of each item's own: they are
 // run together. `second` is like `first`, with its N as K. False when one of the two is not so.
 bool vt_strip_prepare_second(vt_strip *first, vt_strip *second);
@@ -83,7 +81,8 @@ bool vt_strip_prepare_second(vt_strip *first, vt_strip *second);
 typedef struct vt_strip_run {
   const vt_strip *strip;
   const void *lhs, *rhs;
-  const void *laid;        // by vt_strip_lay; NULL where each item has its own, laid out from `rhs`
+  void *laid;              // `rhs` laid out, the same for all items; NULL: each item has its own
+  bool lay;                // which is to be done now
   vt_strip_finish *finish; // NULL: none
   float *result;           // dense, sums are written there; NULL: they are `finish`'s alone
   const vt_strip *second;  // NULL: none

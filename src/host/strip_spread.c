@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "host/nest.h"
+#include "host/waiting.h"
 #include "passes/rewrite.h"
 
 static const vt_op *made_by(const vt_value *value, vt_opcode code) {
@@ -97,23 +98,25 @@ void vt_spread_add(const vt_strip_spread *spread, int64_t task, float *values, c
   vt_kernel_run_rows(*spread->kernel, pointers, &part);
 }
 
+enum { TOGETHER = 16 }; // columns: a line of memory of each strip
+
 // Some columns: their mean, then what the strips' means are off.
 static void finish_columns(const vt_strip_spread *spread, const vt_strip *strip, const char *sums,
                            int64_t apart, int64_t low, int64_t columns, float *out) {
-  enum { COLUMNS = 64 };
-  double total[COLUMNS] = {0}, squares[COLUMNS] = {0}, all = 0;
+  double mean[TOGETHER] = {0}, squares[TOGETHER] = {0}, all = 0;
   int64_t tasks = vt_strip_tasks(strip);
   for (int64_t t = 0; t < tasks; t++) {
     const float *from = (const float *)(const void *)(sums + t * apart) + low;
-    for (int64_t c = 0; c < columns; c++) total[c] += from[c];
+    for (int64_t c = 0; c < columns; c++) mean[c] += from[c];
     all += (double)vt_strip_task_rows(strip, t);
   }
+  for (int64_t c = 0; c < columns; c++) mean[c] /= all;
   for (int64_t t = 0; t < tasks; t++) {
     double rows = (double)vt_strip_task_rows(strip, t);
     const float *from = (const float *)(const void *)(sums + t * apart) + low;
     const float *own = (const float *)(const void *)(spread->blocks + t * spread->each) + low;
     for (int64_t c = 0; c < columns; c++) {
-      double off = from[c] / rows - total[c] / all;
+      double off = from[c] / rows - mean[c];
       squares[c] += own[c] + rows * off * off;
     }
   }
@@ -122,9 +125,11 @@ static void finish_columns(const vt_strip_spread *spread, const vt_strip *strip,
 
 void vt_spread_finish(const vt_strip_spread *spread, const vt_strip *strip, const char *sums,
                       int64_t apart, float *out) {
-  enum { COLUMNS = 64 };
-#pragma omp parallel for schedule(static) if (vt_strip_tasks(strip) * strip->n > 1 << 14)
-  for (int64_t low = 0; low < strip->n; low += COLUMNS)
+  enum { EACH_NS = 2 }; // that one thread takes for a number
+  int64_t time = vt_strip_tasks(strip) * strip->n * EACH_NS;
+  bool shared = vt_waiting_team(time, strip->threads) > 1;
+#pragma omp parallel for schedule(static) if (shared)
+  for (int64_t low = 0; low < strip->n; low += TOGETHER)
     finish_columns(spread, strip, sums, apart, low,
-                   strip->n - low < COLUMNS ? strip->n - low : COLUMNS, out);
+                   strip->n - low < TOGETHER ? strip->n - low : TOGETHER, out);
 }

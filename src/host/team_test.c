@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // team_test.c - programs leave the OpenMP team as it is: GNU OpenMP ends the threads that a smaller
-// one leaves out, and making them again takes longer than most loops.
+// one leaves out, and making them again takes longer than most loops. And they start as few
+// parallel regions as they can: with many threads each costs as much as a small loop.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <omp.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "host/cpu.h"
 #include "host/host.h"
 #include "host/waiting.h"
 #include "import/import.h"
@@ -54,6 +57,35 @@ static const row rows[] = {
      "%r = stablehlo.tanh %e : tensor<300x1000xf32>\n"},
 };
 
+// Which take one region each.
+static const row single[] = {
+    {"sums over rows", "%x: tensor<65536x64xf32>", "tensor<64xf32>",
+     "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+     "%r = \"stablehlo.reduce\"(%x, %z) " REDUCER(
+         "add") " {dimensions = array<i64: 0>} : (tensor<65536x64xf32>, tensor<f32>) -> "
+                "tensor<64xf32>\n"},
+    {"a product whose right side is laid out", "%x: tensor<512x512xbf16>, %y: tensor<512x512xbf16>",
+     "tensor<512x512xf32>",
+     "%r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<512x512xbf16>, "
+     "tensor<512x512xbf16>) -> tensor<512x512xf32>\n"},
+    {"the gradient of weights", "%x: tensor<8x28x28x64xbf16>, %y: tensor<8x28x28x64xbf16>",
+     "tensor<1x1x64x64xf32>",
+     "%r = stablehlo.convolution(%x, %y) dim_numbers = [f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f], "
+     "window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
+     "(tensor<8x28x28x64xbf16>, tensor<8x28x28x64xbf16>) -> tensor<1x1x64x64xf32>\n"},
+};
+
+static int regions;
+
+// GNU OpenMP's, which regions are compiled to.
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags) {
+  void (*real)(void (*)(void *), void *, unsigned, unsigned);
+  *(void **)&real = dlsym(RTLD_NEXT, "GOMP_parallel");
+  regions++;
+  real(function, data, threads, flags);
+}
+
 static void look(pid_t *threads) {
 #pragma omp parallel
   threads[omp_get_thread_num()] = gettid();
@@ -97,9 +129,21 @@ static void threads_stay(void **state) {
   }
 }
 
+static void regions_are_few(void **state) {
+  (void)state;
+  run(&single[0]); // the flags of the team's threads are set once
+  for (size_t i = 0; i < sizeof single / sizeof *single; i++) {
+    if (i && !vt_host_fast_bf16()) break;
+    regions = 0;
+    run(&single[i]);
+    if (regions != 1) fail_msg("%s: %d regions", single[i].name, regions);
+  }
+}
+
 int main(void) {
   omp_set_num_threads(THREADS);
   vt_waiting_manage();
-  const struct CMUnitTest tests[] = {cmocka_unit_test(threads_stay)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(threads_stay),
+                                     cmocka_unit_test(regions_are_few)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
