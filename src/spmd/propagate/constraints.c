@@ -46,7 +46,9 @@ static vt_value **named_within(const vt_graph *graph, uint32_t use, uint32_t val
   const vt_step *user = step_of(graph, use);
   if (user->block == graph->values.data[value].block) return u->where;
   bool plain = user->op && (user->kind == VT_STEP_OP || user->kind == VT_STEP_CONSTRAINT);
-  return plain ? &user->op->operands[u->slot] : NULL;
+  uint32_t operand = u->slot;
+  for (uint32_t i = 0; i <= operand && i < VT_MAX_LEFT_OUT; i++) operand += user->left_out >> i & 1;
+  return plain ? &user->op->operands[operand] : NULL;
 }
 
 // Gives the uses of a value that `wanted` accepts to another one: one in the region of the uses
@@ -111,7 +113,8 @@ static void apply_constraint(vt_graph *graph, uint32_t index, uint32_t value,
   vt_node *node = vt_node_of(graph, value);
   if (!should_apply(graph, value, sharding)) return;
   if (!node->is_edge) {
-    bool given = graph->values.data[value].step == VT_NONE;
+    const vt_graph_value *v = &graph->values.data[value];
+    bool given = v->step == VT_NONE && v->copy_of == VT_NONE;
     vt_graph_seed(graph, graph->values.data[value].node,
                   given ? without_terms(graph, sharding) : sharding);
     return;

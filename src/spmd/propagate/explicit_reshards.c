@@ -138,7 +138,7 @@ static const dot_factor *conflict(const dot_factor *factors, uint32_t count, con
 static void settle_dot(vt_graph *graph, vt_op *op, const tensor *t) {
   dot_factor factors[3 * VT_MAX_RANK];
   vt_axis_list contracted = {0};
-  const vt_rule *rule = vt_rule_of_op(graph, op);
+  const vt_rule *rule = vt_rule_of_op(graph, op, 0);
   if (!rule) return;
   const dot_factor *at = conflict(factors, dot_factors(rule, factors), t, &contracted);
   if (!at) return;
@@ -259,7 +259,7 @@ static void settle_concatenate(vt_graph *graph, vt_op *op, const tensor *t) {
   uint32_t count = op->operand_count + 1;
   const tensor *result = &t[op->operand_count];
   int32_t joined = (int32_t)vt_attr_i64(op, VT_ATTR_DIMENSION);
-  const vt_rule *rule = vt_rule_of_op(graph, op);
+  const vt_rule *rule = vt_rule_of_op(graph, op, 0);
   candidates all = {0};
   bool alike = true;
   for (uint32_t i = 0; i + 1 < count; i++)

@@ -9,13 +9,7 @@
 
 #include "base/check.h"
 
-enum { MAX_NODES = 1 << 21 };
-
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type) {
-  if (graph->nodes.size >= MAX_NODES) {
-    graph->too_large = true;
-    return 0;
-  }
   vt_node node = {.type = type,
                   .dims = VT_NEW_ARRAY(graph->arena, vt_axes, type.rank),
                   .step = VT_NONE,
@@ -28,6 +22,7 @@ uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_v
   vt_graph_value value = {.node = node,
                           .next_of_node = graph->nodes.data[node].first_value,
                           .step = VT_NONE,
+                          .copy_of = VT_NONE,
                           .block = block,
                           .home = home,
                           .first_use = VT_NONE,
@@ -35,6 +30,16 @@ uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_v
   graph->nodes.data[node].first_value = (uint32_t)graph->values.size;
   vt_array_push_in(graph->arena, &graph->values, value);
   return (uint32_t)graph->values.size - 1;
+}
+
+uint32_t vt_graph_add_copy(vt_graph *graph, uint32_t value) {
+  const vt_graph_value *v = &graph->values.data[value];
+  uint32_t old = v->node, block = v->block;
+  uint32_t node = vt_graph_add_node(graph, graph->nodes.data[old].type);
+  uint32_t copy = vt_graph_add_value(graph, node, block, NULL);
+  graph->nodes.data[node].group = graph->nodes.data[old].group;
+  graph->values.data[copy].copy_of = value;
+  return copy;
 }
 
 uint32_t vt_graph_add_step(vt_graph *graph, const vt_step *step, vt_value **const *where) {

@@ -41,11 +41,12 @@ typedef struct vt_use {
 
 typedef struct vt_graph_value {
   uint32_t node, next_of_node;
-  uint32_t step;  // that defines it; VT_NONE = a parameter
-  uint32_t block; // the function or region that it is in
-  vt_value *home; // in the module; NULL = a copy, or a constraint that import adds
-  bool constant;  // computed from constants only: each use has its own copy
-  bool expansion; // a broadcast scalar: likewise
+  uint32_t step;    // that defines it; VT_NONE = a parameter, or a copy
+  uint32_t copy_of; // VT_NONE = none
+  uint32_t block;   // the function or region that it is in
+  vt_value *home;   // in the module; NULL = a copy, or a constraint that import adds
+  bool constant;    // computed from constants only: each use has its own copy
+  bool expansion;   // a broadcast scalar: likewise
   uint32_t first_use, last_use, use_count;
 } vt_graph_value;
 
@@ -93,14 +94,16 @@ typedef enum vt_direction {
   VT_TOWARDS_BOTH
 } vt_direction;
 
+enum { VT_MAX_LEFT_OUT = 8 };
 typedef struct vt_step {
   uint8_t kind;    // vt_step_kind
   uint8_t allowed; // vt_direction: a barrier lets one through
   bool any_round;  // not subject to the order of rounds
   bool elementwise, dead;
-  bool inward;     // the border of a manual computation: the inner side is the result
-  const vt_op *op; // that it comes from; NULL for a return of main
-  uint64_t place;  // steps run in this order
+  bool inward;      // the border of a manual computation: the inner side is the result
+  uint8_t left_out; // operands of `op` that are none of the step, bit by bit
+  const vt_op *op;  // that it comes from; NULL for a return of main
+  uint64_t place;   // steps run in this order
   uint32_t block;
   uint32_t operand_count, result_count;
   uint32_t first_use;           // of operand 0; the others' follow
@@ -166,6 +169,10 @@ void vt_graph_free(vt_graph *graph);
 
 uint32_t vt_graph_add_node(vt_graph *graph, vt_type type);
 uint32_t vt_graph_add_value(vt_graph *graph, uint32_t node, uint32_t block, vt_value *home);
+// A copy of a constant or of a scalar that is broadcast: a value of which propagation sees nothing
+// but its uses. What it is computed from follows from its sharding (materialize.c).
+bool vt_graph_is_copied(const vt_graph *graph, uint32_t value);
+uint32_t vt_graph_add_copy(vt_graph *graph, uint32_t value);
 // Adds the step and its uses of values; `where` has one entry per operand.
 uint32_t vt_graph_add_step(vt_graph *graph, const vt_step *step, vt_value **const *where);
 // Takes a use out of its value's list; appends it to the list of another.
@@ -194,8 +201,8 @@ const vt_sharding *vt_graph_outer_sharding(const vt_graph *graph, uint32_t node,
                                            vt_arena *arena);
 
 // The rule of an op without relevant regions, NULL = none (rules.c), a call being an elementwise
-// one; of values of one shape.
-const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op);
+// one, and without the operands that are left out, of an elementwise one; of values of one shape.
+const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op, uint8_t left_out);
 // A transpose or a reshape, also one that is written as a broadcast.
 bool vt_spmd_is_view(const vt_op *op);
 const vt_rule *vt_rule_of_equals(vt_graph *graph, uint32_t count, vt_type type);

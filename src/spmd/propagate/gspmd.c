@@ -105,7 +105,8 @@ static void apply(pass *p, uint32_t index, vt_direction direction, int32_t which
 
 static void from_users(pass *p, uint32_t value) {
   const vt_graph_value *v = &p->graph->values.data[value];
-  bool broadcast = v->step != VT_NONE && is_broadcast(&p->graph->steps.data[v->step]);
+  uint32_t maker = v->copy_of == VT_NONE ? v->step : p->graph->values.data[v->copy_of].step;
+  bool broadcast = maker != VT_NONE && is_broadcast(&p->graph->steps.data[maker]);
   if (broadcast && p->level < 2) return;
   for (uint32_t i = v->first_use; i != VT_NONE; i = p->graph->uses.data[i].after)
     apply(p, p->graph->uses.data[i].step, VT_TOWARDS_OPERANDS,

@@ -12,14 +12,12 @@
 typedef struct maker {
   vt_record *record;
   vt_module *module;
-  vt_map copies; // function, op and sharding -> vt_value
-  // Copies of a graph value: operands are shared, trees of them are not. In the function that asks
-  // first, by the number of the graph value, and in others: function and graph value -> vt_value.
-  vt_value **known;
-  vt_map elsewhere;
+  vt_map copies;  // function, op and sharding -> vt_value
   bool *claimed;  // by the id of an op's result: the op is a copy itself
   vt_map anchors; // function -> op before which it gets its copies, or the maker: at the end
   vt_text key;    // of `copies`, under construction
+  vt_arena scratch;
+  vt_numbers changed;
 } maker;
 
 // A value that has no id yet gets the next.
@@ -118,17 +116,15 @@ static void put_key(vt_text *key, const void *bytes, size_t size) {
   vt_text_put_n(key, bytes, size);
 }
 
-static void make_key(vt_text *key, vt_func *func, const vt_step *step, const vt_node *node,
-                     vt_value *const *operands) {
+static void make_key(vt_text *key, vt_func *func, const vt_op *op, const vt_node *node) {
   put_key(key, &func, sizeof(vt_func *));
-  put_key(key, &step->op, sizeof(vt_op *));
+  put_key(key, &op, sizeof(vt_op *));
   put_key(key, (const char *)&node->mesh, sizeof(vt_mesh *));
   for (int32_t d = 0; node->mesh && d < node->type.rank; d++) {
     put_key(key, &node->dims[d].count, sizeof node->dims[d].count);
     if (node->dims[d].count)
       put_key(key, node->dims[d].refs, sizeof *node->dims[d].refs * node->dims[d].count);
   }
-  if (step->operand_count) put_key(key, operands, sizeof(vt_value *) * step->operand_count);
 }
 
 // The op itself, or a copy of it in `func`.
@@ -152,35 +148,50 @@ static vt_op *claim(maker *m, vt_op *op, vt_func *func, vt_value *const *operand
   return copy;
 }
 
+// The step that makes a copy, of copies that are cut as it asks for.
+static vt_step step_of_copy(maker *m, uint32_t value, uint32_t source) {
+  vt_graph *graph = &m->record->graph;
+  vt_step step = graph->steps.data[graph->values.data[source].step];
+  uint32_t *operands = VT_NEW_ARRAY(graph->arena, uint32_t, step.operand_count + 1);
+  uint8_t directions[256];
+  for (uint32_t i = 0; i < step.operand_count; i++) {
+    uint32_t from = step.operands[i];
+    operands[i] = vt_graph_is_copied(graph, from) ? vt_graph_add_copy(graph, from) : from;
+  }
+  operands[step.operand_count] = value;
+  step.operands = operands;
+  step.results = operands + step.operand_count;
+  memset(directions, VT_TOWARDS_OPERANDS, sizeof directions);
+  vt_arena_reset(&m->scratch);
+  m->changed.size = 0;
+  if (step.rule)
+    (void)vt_step_apply(graph, &step, directions, VT_ALL_TENSORS, &m->scratch, &m->changed);
+  return step;
+}
+
 static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
-  const vt_graph_value *v = &m->record->graph.values.data[value];
-  const vt_node *node = &m->record->graph.nodes.data[v->node];
+  const vt_graph *graph = &m->record->graph;
+  const vt_graph_value *v = &graph->values.data[value];
+  uint32_t source = v->copy_of == VT_NONE ? value : v->copy_of;
   if (v->home && (v->home->func == func || v->step == VT_NONE || !v->constant)) return v->home;
-  const vt_step *step = &m->record->graph.steps.data[v->step];
-  const uintptr_t place[2] = {(uintptr_t)func, value};
-  vt_value *first = m->known[value];
-  vt_value *known =
-      !first || first->func == func ? first : vt_map_find(&m->elsewhere, place, sizeof place);
-  if (known) return known;
-  vt_value **operands = VT_NEW_ARRAY(m->record->graph.arena, vt_value *, step->operand_count + 1);
-  for (uint32_t i = 0; i < step->operand_count; i++) {
-    operands[i] = copy_in(m, step->operands[i], func);
-    // A captured value is read as the op reads it: from the region's parameter.
-    if (operands[i]->func != func && step->op->func == func) operands[i] = step->op->operands[i];
-  }
+  const vt_op *op = graph->steps.data[graph->values.data[source].step].op;
   m->key.size = 0;
-  make_key(&m->key, func, step, node, operands);
-  void **found = vt_map_at(&m->copies, vt_text_string(&m->key), m->key.size);
-  if (!*found) {
-    vt_op *op = claim(m, (vt_op *)(uintptr_t)step->op, func, operands);
-    *found = &op->results[0];
-    note_node(m, &op->results[0], value);
+  make_key(&m->key, func, op, &graph->nodes.data[v->node]);
+  vt_string key = {vt_text_string(&m->key), m->key.size};
+  vt_value *known = vt_map_find(&m->copies, key.data, key.size);
+  if (known) return known;
+  key.data = vt_arena_copy(graph->arena, key.data, key.size);
+  vt_step step = step_of_copy(m, value, source);
+  vt_value **operands = VT_NEW_ARRAY(graph->arena, vt_value *, step.operand_count + 1);
+  for (uint32_t i = 0; i < step.operand_count; i++) {
+    operands[i] = copy_in(m, step.operands[i], func);
+    // A captured value is read as the op reads it: from the region's parameter.
+    if (operands[i]->func != func && op->func == func) operands[i] = op->operands[i];
   }
-  if (!first)
-    m->known[value] = *found;
-  else
-    *vt_map_at(&m->elsewhere, place, sizeof place) = *found;
-  return *found;
+  vt_op *made = claim(m, (vt_op *)(uintptr_t)op, func, operands);
+  note_node(m, &made->results[0], value);
+  *vt_map_at(&m->copies, key.data, key.size) = &made->results[0];
+  return &made->results[0];
 }
 
 static void count_uses(const vt_func *func, uint32_t *counts) {
@@ -206,7 +217,6 @@ static void drop_unused(vt_func *func, uint32_t *counts) {
 
 void vt_record_materialize(vt_record *record, vt_module *module) {
   maker m = {.record = record, .module = module};
-  m.known = VT_NEW_ARRAY(record->graph.arena, vt_value *, record->graph.values.size + 1);
   m.claimed = VT_NEW_ARRAY(record->graph.arena, bool, record->nodes.size + 1);
   if (record->loops) bypass_loops(module->main);
   for (size_t i = 0; i < record->graph.rewrites.size; i++)
@@ -218,7 +228,8 @@ void vt_record_materialize(vt_record *record, vt_module *module) {
   count_uses(module->main, counts);
   drop_unused(module->main, counts);
   vt_map_free(&m.copies);
-  vt_map_free(&m.elsewhere);
   vt_map_free(&m.anchors);
   vt_text_free(&m.key);
+  vt_array_free(&m.changed);
+  vt_arena_free(&m.scratch);
 }

@@ -5,8 +5,10 @@
 // Each carried value of a loop is one node; one that the loop does not change is no carried value:
 // its users take it from outside, through an open constraint if the program states a sharding.
 // Constants and what is computed from them alone, and scalars that are broadcast, have a copy for
-// each use, unless there is only one, so that uses are independent. What nothing uses does not
-// propagate. Values and calls beyond a limit are left out, because call trees can be exponential.
+// each use, unless there is only one, so that uses are independent. A number that is spread over an
+// array for one elementwise op alone is not in the graph: it is cut as what the op makes is. What
+// nothing uses does not propagate. Values and calls beyond a limit are left out, because call trees
+// can be exponential.
 #include "spmd/propagate/propagate.h"
 
 #include <string.h>
@@ -14,12 +16,23 @@
 #include "spmd/elementwise.h"
 #include "spmd/propagate/graph.h"
 
-enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, COPY_BITS = 24, FEW_OPERANDS = 8 };
+enum { MAX_DEPTH = 200, MAX_STEPS = 1 << 22, MAX_NODES = 1 << 21, FEW_OPERANDS = 8 };
+// Places of a position: of a step, and of a constraint that moves behind it.
+enum { PLACES = 2 };
+
+// A number spread over an array, which is no value of the graph unless its use needs one.
+typedef struct spread {
+  uint32_t block;
+  uint64_t place;
+} spread;
 
 // What a value of the module is in one walk of its function.
 typedef struct named {
-  uint32_t value;
-  vt_value **slot; // a captured value: where the op with the region names it
+  uint32_t value; // VT_NONE = `spread`
+  union {
+    vt_value **slot; // a captured value: where the op with the region names it
+    const spread *spread;
+  };
 } named;
 
 typedef struct walker {
@@ -42,6 +55,7 @@ typedef struct scope {
 
 static void walk_func(walker *w, vt_func *func, const named *params, uint32_t block,
                       named *returns);
+static void add_op(walker *w, scope *s, vt_op *op, uint64_t place);
 
 static void note_node(walker *w, const vt_value *value, uint32_t node) {
   if (w->record) w->record->nodes.data[value->id] = node + 1;
@@ -56,12 +70,24 @@ static void set_name(walker *w, const vt_value *value, named name) {
 }
 
 // Value 0 after the walk was cut short.
-static named name_of(const walker *w, const vt_value *value) {
+static named name_of(walker *w, const vt_value *value) {
+  named name = w->names[value->id];
+  if (name.value != VT_NONE) return name;
+  scope s = {.block = name.spread->block};
+  add_op(w, &s, value->op, name.spread->place);
   return w->names[value->id];
 }
 
+static bool is_spread(const walker *w, const vt_value *value) {
+  return w->names[value->id].value == VT_NONE;
+}
+
+static bool is_constant(const walker *w, const vt_value *value) {
+  return is_spread(w, value) || w->graph->values.data[w->names[value->id].value].constant;
+}
+
 static uint64_t next_place(walker *w) {
-  return ++w->position << COPY_BITS;
+  return ++w->position * PLACES;
 }
 
 static const vt_sharding *op_sharding(const vt_op *op, vt_attr_key key, uint32_t i) {
@@ -85,19 +111,20 @@ static void unite_groups(walker *w, uint32_t a, uint32_t b) {
 
 // ---- constants ----------------------------------------------------------------------------------
 
-static bool is_scalar(const walker *w, uint32_t value) {
-  return !vt_node_of(w->graph, value)->type.rank;
-}
-
 bool vt_spmd_copies_op(const vt_op *op) {
   return op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA ||
          op->code == VT_OP_BROADCAST_IN_DIM || op->code == VT_OP_RESHAPE ||
          op->code == VT_OP_SLICE || vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE;
 }
 
+bool vt_graph_is_copied(const vt_graph *graph, uint32_t value) {
+  const vt_graph_value *v = &graph->values.data[value];
+  return (v->constant || v->expansion) && v->step != VT_NONE &&
+         graph->nodes.data[v->node].type.rank;
+}
+
 static bool is_copied(const walker *w, uint32_t value) {
-  const vt_graph_value *v = &w->graph->values.data[value];
-  return (v->constant || v->expansion) && v->step != VT_NONE && !is_scalar(w, value);
+  return vt_graph_is_copied(w->graph, value);
 }
 
 // Whether `use` is the only use of a value that is copied for each, and what it is computed from is
@@ -115,44 +142,12 @@ static bool is_only_use(const walker *w, uint32_t value, const vt_value *use) {
   return true;
 }
 
-static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies);
-
-// What a copy is computed from: each value has one copy.
-static uint32_t copy_operand(walker *w, uint32_t value, vt_map *copies) {
-  if (!is_copied(w, value)) return value;
-  void *found = vt_map_find(copies, &value, sizeof value);
-  if (found) return (uint32_t)(uintptr_t)found - 1;
-  uint32_t copy = copy_value(w, value, copies);
-  *vt_map_at(copies, &value, sizeof value) = (void *)((uintptr_t)copy + 1);
-  return copy;
-}
-
-// A copy of a value and of all that it is computed from, for one use; scalars are shared.
-static uint32_t copy_value(walker *w, uint32_t value, vt_map *copies) {
-  const vt_graph_value *v = &w->graph->values.data[value];
-  vt_step step = w->graph->steps.data[v->step];
-  const vt_node *old = &w->graph->nodes.data[v->node];
-  uint32_t block = v->block, group = old->group, node = vt_graph_add_node(w->graph, old->type);
-  uint32_t copy = vt_graph_add_value(w->graph, node, block, NULL);
-  w->graph->nodes.data[node].group = group;
-  vt_graph_seed(w->graph, node, op_sharding(step.op, VT_ATTR_SHARDING, 0));
-  uint32_t *operands = VT_NEW_ARRAY(w->graph->arena, uint32_t, step.operand_count + 1);
-  for (uint32_t i = 0; i < step.operand_count; i++)
-    operands[i] = copy_operand(w, step.operands[i], copies);
-  operands[step.operand_count] = copy;
-  step.operands = operands;
-  step.results = operands + step.operand_count;
-  step.place = ++w->graph->steps.data[w->graph->values.data[value].step].place;
-  vt_graph_add_step(w->graph, &step, NULL);
-  return copy;
-}
-
 // The value that a use gets: constants' own copy.
 static uint32_t value_for_use(walker *w, named name, vt_value **where, vt_func *func) {
   if (!is_copied(w, name.value) || is_only_use(w, name.value, *where)) return name.value;
-  vt_map copies = {0};
-  uint32_t copy = copy_value(w, name.value, &copies);
-  vt_map_free(&copies);
+  uint32_t copy = vt_graph_add_copy(w->graph, name.value);
+  // The scalar that it is made of is used.
+  w->graph->values.data[name.value].use_count += !w->graph->values.data[name.value].constant;
   if (w->record) {
     vt_copy_use use = {where, func, copy};
     vt_array_push_in(w->graph->arena, &w->record->copies, use);
@@ -187,14 +182,28 @@ static void add_edge(walker *w, const vt_op *op, uint32_t block, uint32_t count,
   vt_graph_add_step(w->graph, &step, where);
 }
 
-// The names of an op's own operands, and the slots to rewrite if they are replaced.
-static void use_operands(walker *w, vt_op *op, uint32_t count, uint32_t *values,
-                         vt_value ***where) {
-  for (uint32_t i = 0; i < count; i++) {
+// Whether an operand is cut as the op's results are, and left out.
+static bool follows(const walker *w, const vt_op *op, uint32_t operand) {
+  const vt_value *value = op->operands[operand];
+  bool elementwise = vt_op_info_get(op->code)->flags & VT_OPF_ELTWISE || op->code == VT_OP_CALL;
+  return elementwise && is_spread(w, value) && operand < VT_MAX_LEFT_OUT &&
+         vt_type_same_dims(value->type, op->results[0].type);
+}
+
+// The values of an op's own operands, and the slots to rewrite if they are replaced.
+static void use_operands(walker *w, vt_op *op, vt_step *step, vt_value ***where) {
+  uint32_t own = step->operand_count, count = 0;
+  for (uint32_t i = 0; i < own; i++) {
+    if (step->elementwise && follows(w, op, i)) {
+      note_node(w, op->operands[i], w->graph->values.data[step->results[0]].node);
+      step->left_out |= (uint8_t)(1u << i);
+      continue;
+    }
     named name = name_of(w, op->operands[i]);
-    where[i] = name.slot ? name.slot : &op->operands[i];
-    values[i] = value_for_use(w, name, &op->operands[i], op->func);
+    where[count] = name.slot ? name.slot : &op->operands[i];
+    step->operands[count++] = value_for_use(w, name, &op->operands[i], op->func);
   }
+  step->operand_count = count;
 }
 
 // Of constants alone there are copies of its operations. A record has no names for those: what
@@ -203,7 +212,7 @@ static bool is_elementwise_call(const walker *w, const vt_op *op) {
   if (!vt_op_is_elementwise_call(op)) return false;
   if (w->record) return true;
   for (uint32_t i = 0; i < op->operand_count; i++)
-    if (!w->graph->values.data[name_of(w, op->operands[i]).value].constant) return true;
+    if (!is_constant(w, op->operands[i])) return true;
   return false;
 }
 
@@ -224,24 +233,24 @@ static bool looks_at(const vt_op *op) {
 
 // Sets the flags of an op's result for its users.
 static void classify(walker *w, const vt_op *op, uint32_t result) {
+  bool stated = vt_op_attr(op, VT_ATTR_SHARDING);
   bool constant = vt_spmd_copies_op(op) && op->operand_count;
-  for (uint32_t i = 0; constant && i < op->operand_count; i++) {
-    const vt_graph_value *v = &w->graph->values.data[name_of(w, op->operands[i]).value];
-    constant = v->constant;
-  }
+  for (uint32_t i = 0; constant && i < op->operand_count; i++)
+    constant = is_constant(w, op->operands[i]);
   vt_graph_value *v = &w->graph->values.data[result];
-  v->constant = constant || op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA;
-  v->expansion = op->code == VT_OP_BROADCAST_IN_DIM && !op->operands[0]->type.rank;
+  constant = constant || op->code == VT_OP_CONSTANT || op->code == VT_OP_IOTA;
+  v->constant = constant && !stated;
+  v->expansion = !stated && op->code == VT_OP_BROADCAST_IN_DIM && !op->operands[0]->type.rank;
 }
 
-static void walk_plain(walker *w, scope *s, vt_op *op) {
+static void add_op(walker *w, scope *s, vt_op *op, uint64_t place) {
   uint32_t own = vt_op_own_operands(op);
   vt_step step = {.kind = op->code == VT_OP_SHARDING_CONSTRAINT ? VT_STEP_CONSTRAINT : VT_STEP_OP,
                   .allowed = VT_TOWARDS_BOTH,
                   .elementwise = is_elementwise(w, op),
                   .op = op,
                   .block = s->block,
-                  .place = next_place(w) + (1 << (COPY_BITS - 1)),
+                  .place = place,
                   .operand_count = own,
                   .result_count = op->result_count,
                   .operands = numbers(w, own + op->result_count)};
@@ -255,15 +264,13 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
     constant = constant || w->graph->values.data[step.results[i]].constant;
     vt_graph_seed(w->graph, w->graph->values.data[step.results[i]].node,
                   op_sharding(op, VT_ATTR_SHARDING, i));
-    set_name(w, &op->results[i], (named){step.results[i], NULL});
+    set_name(w, &op->results[i], (named){.value = step.results[i]});
   }
   for (uint32_t i = 0; constant && i < own; i++)
     step.operands[i] = name_of(w, op->operands[i]).value;
-  if (constant)
-    step.place -= 1 << (COPY_BITS - 1);
-  else
-    use_operands(w, op, own, step.operands, where);
-  step.rule = op->code != VT_OP_CALL || step.elementwise ? vt_rule_of_op(w->graph, op) : NULL;
+  if (!constant) use_operands(w, op, &step, where);
+  bool ruled = op->code != VT_OP_CALL || step.elementwise;
+  step.rule = ruled ? vt_rule_of_op(w->graph, op, step.left_out) : NULL;
   step.sharding = op_sharding(op, VT_ATTR_SHARDING, 0);
   if (op->code == VT_OP_PROPAGATION_BARRIER) {
     step.allowed = (uint8_t)vt_attr_i64(op, VT_ATTR_ALLOWED_DIRECTION);
@@ -275,6 +282,24 @@ static void walk_plain(walker *w, scope *s, vt_op *op) {
         .op = op, .node = w->graph->values.data[step.operands[0]].node, .manual = w->manual > 0};
     vt_array_push(w->looks, look);
   }
+}
+
+// The one use of a number that is spread over an array will say whether it is a value of its own.
+static bool waits_for_use(const walker *w, const vt_op *op) {
+  const vt_value *number = op->operand_count ? op->operands[0] : NULL;
+  return op->code == VT_OP_BROADCAST_IN_DIM && !number->type.rank && is_constant(w, number) &&
+         w->uses[op->results[0].id] == 1 && !w->grouped && !vt_op_attr(op, VT_ATTR_SHARDING);
+}
+
+static void walk_plain(walker *w, scope *s, vt_op *op) {
+  uint64_t place = next_place(w);
+  if (!waits_for_use(w, op)) {
+    add_op(w, s, op, place);
+    return;
+  }
+  spread *number = VT_NEW(w->graph->arena, spread);
+  *number = (spread){s->block, place};
+  set_name(w, &op->results[0], (named){VT_NONE, {.spread = number}});
 }
 
 // ---- control flow -------------------------------------------------------------------------------
@@ -322,7 +347,7 @@ static named open_for_loop(walker *w, scope *s, vt_op *op, vt_value **slot, name
   vt_graph_add_step(w->graph, &step, (vt_value * *const[]){name.slot ? name.slot : slot});
   vt_rewrite rewrite = {VT_REWRITE_CONSTRAIN, slot, value, op};
   vt_array_push_in(w->graph->arena, &w->graph->rewrites, rewrite);
-  return (named){value, slot};
+  return (named){.value = value, .slot = slot};
 }
 
 // Carried values: operands, loop parameters, the body's results. The condition only reads.
@@ -347,11 +372,11 @@ static void walk_while(walker *w, scope *s, vt_op *op) {
     }
     uint32_t result = new_value(w, s, &op->results[i]), node = w->graph->values.data[result].node;
     vt_graph_seed(w->graph, node, op_sharding(op, VT_ATTR_SHARDING, i));
-    results[i] = (named){result, NULL};
+    results[i] = (named){.value = result};
     in_cond[i] =
-        (named){vt_graph_add_value(w->graph, node, w->block_count + 1, cond->params[i]), NULL};
+        (named){.value = vt_graph_add_value(w->graph, node, w->block_count + 1, cond->params[i])};
     in_body[i] =
-        (named){vt_graph_add_value(w->graph, node, w->block_count + 2, body->params[i]), NULL};
+        (named){.value = vt_graph_add_value(w->graph, node, w->block_count + 2, body->params[i])};
     set_name(w, &op->results[i], results[i]);
   }
   capture(w, op, in_body + own);
@@ -394,7 +419,7 @@ static void walk_branches(walker *w, scope *s, vt_op *op) {
       sources[r] = value_for_use(w, returns[r][i], &op->regions[r]->returns[i], op->regions[r]);
     }
     add_edge(w, op, s->block, op->region_count, sources, where, result, next_place(w));
-    set_name(w, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){.value = result});
   }
 }
 
@@ -408,7 +433,7 @@ static void walk_barrier(walker *w, scope *s, vt_op *op) {
                   op_sharding(op, VT_ATTR_SHARDING, i));
     source = value_for_use(w, name, &op->operands[i], op->func);
     add_edge(w, op, s->block, 1, &source, &where, result, next_place(w));
-    set_name(w, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){.value = result});
   }
 }
 
@@ -470,7 +495,7 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
     named name = name_of(w, op->operands[i]);
     vt_value **where = name.slot ? name.slot : &op->operands[i];
     vt_axes *manual = NULL;
-    params[i] = (named){new_value(w, &inside, body->params[i]), NULL};
+    params[i] = (named){.value = new_value(w, &inside, body->params[i])};
     uint32_t node = w->graph->values.data[params[i].value].node;
     bool cut = stated && stated->rank == body->params[i]->type.rank;
     if (cut) vt_graph_seed(w->graph, node, split_manual(w, op, stated, &manual));
@@ -495,7 +520,7 @@ static void walk_manual(walker *w, scope *s, vt_op *op) {
     uint32_t source = value_for_use(w, returns[i], &body->returns[i], body);
     add_edge(w, op, s->block, 1, &source, &where, result, next_place(w));
     mark_manual(w, manual, false);
-    set_name(w, &op->results[i], (named){result, NULL});
+    set_name(w, &op->results[i], (named){.value = result});
   }
 }
 
@@ -552,7 +577,7 @@ static void walk_func(walker *w, vt_func *func, const named *params, uint32_t bl
     note_node(w, func->params[i], node);
   }
   for (vt_op *op = func->first; op && !w->graph->too_large; op = op->next) {
-    if (++w->steps > MAX_STEPS) w->graph->too_large = true;
+    if (++w->steps > MAX_STEPS || w->graph->nodes.size > MAX_NODES) w->graph->too_large = true;
     walk_op(w, &s, op);
   }
   for (uint32_t i = 0; i < func->return_count; i++) returns[i] = name_of(w, func->returns[i]);
@@ -585,12 +610,12 @@ static void order_steps(vt_graph *graph, uint64_t positions) {
   const vt_step *steps = graph->steps.data;
   uint32_t *ends = VT_NEW_ARRAY(graph->arena, uint32_t, positions + 2), *order;
   for (size_t i = 0; i < graph->steps.size; i++)
-    if (is_ordered(&steps[i])) ends[(steps[i].place >> COPY_BITS) + 1]++;
+    if (is_ordered(&steps[i])) ends[(steps[i].place / PLACES) + 1]++;
   for (size_t i = 0; i <= positions; i++) ends[i + 1] += ends[i];
   graph->order_count = ends[positions + 1];
   graph->order = order = VT_NEW_ARRAY(graph->arena, uint32_t, graph->order_count + 1);
   for (size_t i = 0; i < graph->steps.size; i++)
-    if (is_ordered(&steps[i])) order[ends[steps[i].place >> COPY_BITS]++] = (uint32_t)i;
+    if (is_ordered(&steps[i])) order[ends[steps[i].place / PLACES]++] = (uint32_t)i;
   for (uint32_t i = 1, at; i < graph->order_count; i++) {
     uint32_t step = order[i];
     for (at = i; at && steps[order[at - 1]].place > steps[step].place; at--)
@@ -655,7 +680,7 @@ static void propagate_main(walker *w, vt_func *main, uint32_t *params, uint32_t 
   named *returns = VT_NEW_ARRAY(arena, named, main->return_count + 1);
   for (uint32_t i = 0; i < main->param_count; i++) {
     params[i] = vt_graph_add_node(w->graph, main->params[i]->type);
-    args[i] = (named){vt_graph_add_value(w->graph, params[i], 0, main->params[i]), NULL};
+    args[i] = (named){.value = vt_graph_add_value(w->graph, params[i], 0, main->params[i])};
     if (main->param_info) vt_graph_seed(w->graph, params[i], main->param_info[i].sharding);
   }
   walk_func(w, main, args, 0, returns);

@@ -855,13 +855,15 @@ static bool is_last_largest(uint32_t count, const vt_type *types) {
   return true;
 }
 
-const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op) {
+const vt_rule *vt_rule_of_op(vt_graph *graph, const vt_op *op, uint8_t left_out) {
   void (*rule)(builder *) = rules[op->code];
-  uint32_t operands = vt_op_own_operands(op), tensors = operands + op->result_count;
+  uint32_t own = vt_op_own_operands(op), operands = 0, tensors = own + op->result_count;
   if (!rule || !op->result_count) return NULL;
   vt_type few[FEW_TENSORS];
   vt_type *types = tensors <= FEW_TENSORS ? few : VT_NEW_ARRAY(&graph->building, vt_type, tensors);
-  for (uint32_t t = 0; t < operands; t++) types[t] = op->operands[t]->type;
+  for (uint32_t i = 0; i < own; i++)
+    if (i >= VT_MAX_LEFT_OUT || !(left_out >> i & 1)) types[operands++] = op->operands[i]->type;
+  tensors = operands + op->result_count;
   for (uint32_t t = operands; t < tensors; t++) types[t] = op->results[t - operands].type;
   bool splat = rule == broadcast_in_dim && !types[0].rank && !vt_spmd_is_view(op);
   bool one = op->result_count == 1 || op->code == VT_OP_CALL;
