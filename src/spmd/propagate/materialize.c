@@ -31,6 +31,22 @@ static void note_node(maker *m, vt_value *value, uint32_t graph_value) {
   record->nodes.data[value->id] = record->graph.values.data[graph_value].node + 1;
 }
 
+static void add_use(maker *m, const vt_value *value) {
+  if ((size_t)value->id < m->record->uses.size) m->record->uses.data[value->id]++;
+}
+
+static void drop_use(maker *m, const vt_value *value) {
+  bool known = (size_t)value->id < m->record->uses.size;
+  if (known && !--m->record->uses.data[value->id] && value->op && vt_spmd_copies_op(value->op))
+    vt_array_push_in(m->record->graph.arena, &m->record->unused, value->op);
+}
+
+static void replace_use(maker *m, vt_value **where, vt_value *value) {
+  add_use(m, value);
+  drop_use(m, *where);
+  *where = value;
+}
+
 // ---- loops and constraints ----------------------------------------------------------------------
 
 static vt_value *resolve(vt_value *value) {
@@ -88,7 +104,7 @@ static void rewrite(maker *m, const vt_rewrite *r) {
   vt_op *made;
   switch (r->kind) {
   case VT_REWRITE_USE:
-    *r->where = m->record->graph.values.data[r->value].home;
+    replace_use(m, r->where, m->record->graph.values.data[r->value].home);
     break;
   case VT_REWRITE_CONSTRAIN:
     made = new_constraint(m, *r->where, r->value);
@@ -132,12 +148,13 @@ static vt_op *claim(maker *m, vt_op *op, vt_func *func, vt_value *const *operand
   bool *claimed = &m->claimed[op->results[0].id];
   if (op->func == func && !*claimed) {
     *claimed = true;
-    for (uint32_t i = 0; i < op->operand_count; i++) op->operands[i] = operands[i];
+    for (uint32_t i = 0; i < op->operand_count; i++) replace_use(m, &op->operands[i], operands[i]);
     return op;
   }
   vt_op *copy = vt_op_create(func, op->code, op->loc, op->operand_count, operands, 1,
                              &op->results[0].type, 0);
   for (uint32_t i = 0; i < op->attr_count; i++) vt_op_set_attr(copy, op->attrs[i]);
+  for (uint32_t i = 0; i < op->operand_count; i++) add_use(m, operands[i]);
   void **anchor = vt_map_at_ptr(&m->anchors, func);
   if (!*anchor) *anchor = func->first ? (void *)func->first : m; // m: it had no ops
   vt_op *before = op->func == func ? op->next : *anchor == m ? NULL : *anchor;
@@ -194,39 +211,48 @@ static vt_value *copy_in(maker *m, uint32_t value, vt_func *func) {
   return &made->results[0];
 }
 
-static void count_uses(const vt_func *func, uint32_t *counts) {
+static void count_uses(maker *m, const vt_func *func) {
   for (const vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->operand_count; i++) counts[op->operands[i]->id]++;
-    for (uint32_t r = 0; r < op->region_count; r++) count_uses(op->regions[r], counts);
+    for (uint32_t i = 0; i < op->operand_count; i++) add_use(m, op->operands[i]);
+    for (uint32_t r = 0; r < op->region_count; r++) count_uses(m, op->regions[r]);
   }
-  for (uint32_t i = 0; i < func->return_count; i++) counts[func->returns[i]->id]++;
+  for (uint32_t i = 0; i < func->return_count; i++) add_use(m, func->returns[i]);
 }
 
-// Constants that only had copies.
-static void drop_unused(vt_func *func, uint32_t *counts) {
-  vt_op *before;
-  for (vt_op *op = func->last; op; op = before) {
-    before = op->prev;
-    bool control = vt_op_info_get(op->code)->class == VT_CLASS_CONTROL;
-    for (uint32_t r = 0; control && r < op->region_count; r++) drop_unused(op->regions[r], counts);
-    if (!vt_spmd_copies_op(op) || counts[op->results[0].id]) continue;
-    for (uint32_t i = 0; i < op->operand_count; i++) counts[op->operands[i]->id]--;
+// What loops do not change is used elsewhere now.
+static void count_again(maker *m) {
+  vt_numbers *uses = &m->record->uses;
+  memset(uses->data, 0, uses->size * sizeof *uses->data);
+  count_uses(m, m->module->main);
+}
+
+// Constants that only had copies, and what they were made of.
+static void drop_unused(maker *m) {
+  vt_record *record = m->record;
+  while (record->unused.size) {
+    vt_op *op = record->unused.data[--record->unused.size];
+    uint32_t *uses = &record->uses.data[op->results[0].id];
+    if (*uses) continue; // it has got others, or is gone
+    for (uint32_t i = 0; i < op->operand_count; i++) drop_use(m, op->operands[i]);
     vt_op_remove(op);
+    *uses = 1;
   }
 }
 
 void vt_record_materialize(vt_record *record, vt_module *module) {
   maker m = {.record = record, .module = module};
   m.claimed = VT_NEW_ARRAY(record->graph.arena, bool, record->nodes.size + 1);
-  if (record->loops) bypass_loops(module->main);
+  if (record->loops) {
+    bypass_loops(module->main);
+    count_again(&m);
+  }
   for (size_t i = 0; i < record->graph.rewrites.size; i++)
     rewrite(&m, &record->graph.rewrites.data[i]);
-  for (size_t i = 0; i < record->copies.size; i++)
-    *record->copies.data[i].where =
-        copy_in(&m, record->copies.data[i].value, record->copies.data[i].func);
-  uint32_t *counts = VT_NEW_ARRAY(record->graph.arena, uint32_t, record->nodes.size + 1);
-  count_uses(module->main, counts);
-  drop_unused(module->main, counts);
+  for (size_t i = 0; i < record->copies.size; i++) {
+    const vt_copy_use *use = &record->copies.data[i];
+    replace_use(&m, use->where, copy_in(&m, use->value, use->func));
+  }
+  drop_unused(&m);
   vt_map_free(&m.copies);
   vt_map_free(&m.anchors);
   vt_text_free(&m.key);

@@ -37,10 +37,10 @@ typedef struct named {
 
 typedef struct walker {
   vt_graph *graph;
-  named *names;   // by the ids of values, unique in the module: in the last walk of their function
-  vt_map groups;  // sharding_group id -> number + 1
-  bool grouped;   // there are sharding groups
-  uint32_t *uses; // by the ids of values: operands and returns that name them
+  named *names;    // by the ids of values, unique in the module: in the last walk of their function
+  vt_map groups;   // sharding_group id -> number + 1
+  bool grouped;    // there are sharding groups
+  vt_numbers uses; // by the ids of values: operands and returns that name them
   uint32_t group_count, block_count;
   uint64_t position;
   int depth, steps, manual;
@@ -131,7 +131,7 @@ static bool is_copied(const walker *w, uint32_t value) {
 // used by it alone. Other names of a value, such as in a region, count as other values.
 static bool is_only_use(const walker *w, uint32_t value, const vt_value *use) {
   const vt_graph_value *v = &w->graph->values.data[value];
-  if (v->home != use || w->uses[use->id] != 1) return false;
+  if (v->home != use || w->uses.data[use->id] != 1) return false;
   const vt_step *step = &w->graph->steps.data[v->step];
   for (uint32_t i = 0; i < step->operand_count; i++) {
     const vt_value *operand = step->op->operands[i];
@@ -288,11 +288,15 @@ static void add_op(walker *w, scope *s, vt_op *op, uint64_t place) {
 static bool waits_for_use(const walker *w, const vt_op *op) {
   const vt_value *number = op->operand_count ? op->operands[0] : NULL;
   return op->code == VT_OP_BROADCAST_IN_DIM && !number->type.rank && is_constant(w, number) &&
-         w->uses[op->results[0].id] == 1 && !w->grouped && !vt_op_attr(op, VT_ATTR_SHARDING);
+         w->uses.data[op->results[0].id] == 1 && !w->grouped && !vt_op_attr(op, VT_ATTR_SHARDING);
 }
 
 static void walk_plain(walker *w, scope *s, vt_op *op) {
   uint64_t place = next_place(w);
+  if (vt_spmd_copies_op(op) && !w->uses.data[op->results[0].id]) {
+    if (w->record) vt_array_push_in(w->graph->arena, &w->record->unused, op);
+    return;
+  }
   if (!waits_for_use(w, op)) {
     add_op(w, s, op, place);
     return;
@@ -641,19 +645,27 @@ static void add_return(walker *w, named value, vt_value **slot, uint32_t output)
   vt_array_push_in(w->graph->arena, &w->graph->returns, made);
 }
 
-// How often values are used, and whether there are sharding groups.
-static void count_uses(walker *w, const vt_func *func) {
-  for (const vt_op *op = func->first; op; op = op->next) {
-    for (uint32_t i = 0; i < op->operand_count; i++) w->uses[op->operands[i]->id]++;
-    for (uint32_t i = 0; i < op->region_count; i++) count_uses(w, op->regions[i]);
+static void number_value(walker *w, vt_value *value) {
+  value->id = (int32_t)w->uses.size;
+  vt_array_push_in(w->graph->arena, &w->uses, 0);
+}
+
+// Numbers values, no two of the module alike, and finds how often they are used, and whether there
+// are sharding groups.
+static void number_func(walker *w, vt_func *func) {
+  func->numbered = false;
+  for (uint32_t i = 0; i < func->param_count; i++) number_value(w, func->params[i]);
+  for (vt_op *op = func->first; op; op = op->next) {
+    for (uint32_t i = 0; i < op->operand_count; i++) w->uses.data[op->operands[i]->id]++;
+    for (uint32_t i = 0; i < op->result_count; i++) number_value(w, &op->results[i]);
+    for (uint32_t i = 0; i < op->region_count; i++) number_func(w, op->regions[i]);
     w->grouped = w->grouped || op->code == VT_OP_SHARDING_GROUP;
   }
-  for (uint32_t i = 0; i < func->return_count; i++) w->uses[func->returns[i]->id]++;
+  for (uint32_t i = 0; i < func->return_count; i++) w->uses.data[func->returns[i]->id]++;
 }
 
 static void number_values(walker *w) {
   const vt_module *module = w->graph->module;
-  int32_t count = 0;
   // For a record, vt_spmd_inline has left elementwise functions alone, which are not entered.
   vt_func *const *entered = w->record ? &module->main : module->funcs;
   uint32_t entered_count = w->record ? 1 : module->func_count;
@@ -661,15 +673,14 @@ static void number_values(walker *w) {
     vt_func *func = module->funcs[i];
     if (func != module->main && !w->record) func->elementwise = vt_spmd_is_elementwise(func);
   }
-  for (uint32_t i = 0; i < entered_count; i++) vt_func_number_all(entered[i], &count);
-  w->uses = numbers(w, (size_t)count);
-  for (uint32_t i = 0; i < entered_count; i++) count_uses(w, entered[i]);
-  vt_array_reserve_in(w->graph->arena, &w->graph->nodes, (size_t)count + count / 4);
-  vt_array_reserve_in(w->graph->arena, &w->graph->values, (size_t)count + count / 4);
-  vt_array_reserve_in(w->graph->arena, &w->graph->steps, (size_t)count + count / 4);
-  vt_array_reserve_in(w->graph->arena, &w->graph->uses, 2 * (size_t)count);
+  for (uint32_t i = 0; i < entered_count; i++) number_func(w, entered[i]);
+  size_t count = w->uses.size;
+  vt_array_reserve_in(w->graph->arena, &w->graph->nodes, count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->values, count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->steps, count + count / 4);
+  vt_array_reserve_in(w->graph->arena, &w->graph->uses, 2 * count);
   w->names = VT_NEW_ARRAY(w->graph->arena, named, count + 1);
-  for (int32_t i = 0; w->record && i < count; i++) vt_array_push(&w->record->nodes, 0);
+  for (size_t i = 0; w->record && i < count; i++) vt_array_push(&w->record->nodes, 0);
 }
 
 // Builds and propagates the whole graph; outputs gets the node of each result of main.
@@ -789,6 +800,7 @@ bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
   uint32_t *outputs = numbers(&w, module->main->return_count);
   propagate_main(&w, module->main, params, outputs);
   vt_map_free(&w.groups);
+  out_record->uses = w.uses;
   return !graph->too_large;
 }
 

@@ -35,10 +35,12 @@ typedef struct vt_record {
   bool loops; // there are any
   // The node + 1 of each value of the module by its id (no two values have the same); 0 = none.
   VT_ARRAY(uint32_t) nodes;
+  vt_numbers uses; // how often each is used, as long as it has that number
   // The same of slots: operands of manual computations (inner sharding), returns of main.
   vt_map slots;
   vt_map shardings; // what one says -> vt_sharding: equal ones of values are the same
   VT_ARRAY(vt_copy_use) copies;
+  VT_ARRAY(vt_op *) unused; // constants, elementwise ops and the like
 } vt_record;
 // False: no mesh covers all devices (or the program is too large); nothing is cut.
 bool vt_spmd_record(vt_module *module, int32_t device_count, vt_arena *scratch,
