@@ -29,6 +29,7 @@ enum {
   MIN_PRODUCTS = 1 << 18,
   MIN_ITEM_PRODUCTS = 4 << 20,
   MIN_TASKS = 12,
+  BUSY = 86, // percent of the threads
   PARTS = 16,
   PARTS_BYTES = 1 << 20 // of partial sums, at most
 };
@@ -355,23 +356,32 @@ static void run_part(const run *r, int64_t part, char *own) {
   }
 }
 
-// Adds up the partial sums for one column of tiles of the result.
-AMX static void add_parts(const run *r, int64_t column) {
+// Tasks that add up partial sums: some tiles of one column of tiles of the result each.
+enum { ADDED = 8 };
+
+static int64_t adding_tasks(const vt_amx_product *p) {
+  return tiles_of(p->n, T) * tiles_of(tiles_of(p->m, T), ADDED);
+}
+
+AMX static void add_parts(const run *r, int64_t task) {
   const vt_amx_product *p = r->p;
-  int64_t m_tiles = tiles_of(p->m, T), size = m_tiles * SUMS;
+  int64_t m_tiles = tiles_of(p->m, T), pieces = tiles_of(m_tiles, ADDED);
+  int64_t column = task / pieces, first = task % pieces * ADDED;
+  int64_t size = least(ADDED, m_tiles - first) * SUMS;
   int64_t part = p->sums_bytes / (int64_t)sizeof(float);
-  float *to = (float *)(void *)r->shared + column * size;
+  float *to = (float *)(void *)r->shared + (column * m_tiles + first) * SUMS;
   for (int64_t s = 1; s < p->parts; s++)
     for (int64_t i = 0; i < size; i += T)
       _mm512_store_ps(to + i,
                       _mm512_add_ps(_mm512_load_ps(to + i), _mm512_load_ps(to + s * part + i)));
   int64_t at = column * T;
-  block b = {.m = p->m,
+  block b = {.m = least(ADDED * T, p->m - first * T),
              .n = least(T, p->n - at),
              .m_tiles = m_tiles,
              .row = p->out_row,
              .bias = r->bias ? r->bias + at : NULL,
              .sums = to};
+  at += first * T * p->out_row;
   write_sums(&b, p->out, r->out + at * (int64_t)vt_dtype_bytes(p->out));
 }
 
@@ -394,8 +404,8 @@ AMX static void run_all_parts(const run *r) {
     for (int64_t part = 0; part < p->parts; part++) run_part(r, part, own);
     release_tiles(); // before waiting: tiles in use slow the neighbour down
 #pragma omp barrier
-#pragma omp for schedule(dynamic)
-    for (int64_t j = 0; j < tiles_of(p->n, T); j++) add_parts(r, j);
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t i = 0; i < adding_tasks(p); i++) add_parts(r, i);
   }
 }
 
@@ -513,6 +523,13 @@ static bool large(const vt_amx_product *p) {
   return p->m >= T && p->n >= T && p->m * p->n * p->k >= least_products;
 }
 
+// Whether there are enough blocks for all threads, and the last to be taken keep most of them busy.
+static bool keeps_busy(const vt_amx_product *p) {
+  int64_t tasks = tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n), threads = p->threads;
+  return tasks >= MIN_TASKS && tasks >= 2 * threads &&
+         tasks * 100 >= tiles_of(tasks, threads) * threads * BUSY;
+}
+
 bool vt_amx_prepare(vt_amx_product *p, bool any_size) {
   bool lhs = p->windowed ? p->window.channels % T == 0 : p->lhs_row == 1 || p->lhs_column == 1;
   if (!vt_host_has_amx() || !lhs || (p->rhs_row != 1 && p->rhs_column != 1) ||
@@ -535,10 +552,8 @@ bool vt_amx_prepare(vt_amx_product *p, bool any_size) {
     return true;
   }
   p->block_m = 128, p->block_n = 512;
-  while (p->block_m > 2 * T && tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n) < MIN_TASKS)
-    p->block_m /= 2;
-  while (p->block_n > 4 * T && tiles_of(p->m, p->block_m) * tiles_of(p->n, p->block_n) < MIN_TASKS)
-    p->block_n /= 2;
+  while (p->block_m > 2 * T && !keeps_busy(p)) p->block_m /= 2;
+  while (p->block_n > 4 * T && !keeps_busy(p)) p->block_n /= 2;
   p->lhs_bytes = p->block_m / T * p->depth * tile_bytes;
   p->rhs_bytes = n_tiles * p->depth * tile_bytes;
   p->sums_bytes = p->block_m * least(p->block_n, n_tiles * T) * (int64_t)sizeof(float);

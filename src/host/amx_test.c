@@ -308,6 +308,28 @@ static void any_team_gives_the_same_bits(void **state) {
   omp_set_num_threads(threads);
 }
 
+// Of two threads as of 16 at most a seventh waits for the last blocks.
+static void blocks_keep_a_team_busy(void **state) {
+  (void)state;
+  if (!vt_host_has_amx()) skip();
+  int threads = omp_get_max_threads();
+  static const int64_t sizes[][2] = {
+      {768, 3072}, {768, 768}, {512, 2048}, {256, 1024}, {2304, 256}};
+  static const int teams[] = {2, 4, 8, 16};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
+      omp_set_num_threads(teams[t]);
+      vt_amx_product p = random_product(sizes[s][0], sizes[s][1], 64, 1);
+      assert_true(vt_amx_prepare(&p, true));
+      int64_t blocks = ((p.m + p.block_m - 1) / p.block_m) * ((p.n + p.block_n - 1) / p.block_n);
+      int64_t turns = (blocks + teams[t] - 1) / teams[t];
+      if (blocks < 2 * teams[t] || 7 * blocks < 6 * turns * teams[t])
+        fail_msg("%lld x %lld, %d threads: %lld blocks", (long long)p.m, (long long)p.n, teams[t],
+                 (long long)blocks);
+    }
+  omp_set_num_threads(threads);
+}
+
 static void other_products_are_refused(void **state) {
   (void)state;
   if (!vt_host_has_amx()) skip();
@@ -335,6 +357,7 @@ int main(void) {
       cmocka_unit_test(gradients_of_convolutions_are_right),
       cmocka_unit_test(laid_products_go_on_from_what_is_there),
       cmocka_unit_test(any_team_gives_the_same_bits),
+      cmocka_unit_test(blocks_keep_a_team_busy),
       cmocka_unit_test(other_products_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
