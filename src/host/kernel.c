@@ -22,8 +22,8 @@ enum { TASK_ELEMENTS = 16 << 10, MAX_TASKS = 256, COLUMN_TILE = 2048, MAX_PORTS 
 enum { VECTORS = 64 }; // elements: a multiple of any vector's
 enum { PIECE = 256 };  // elements that one thread adds up
 // Picoseconds from which waking the team pays off, which costs 10 to 15 us: of two threads, and of
-// many. And of a task that is worth fetching, where there are few of them for each thread, too.
-static const int64_t PARALLEL_TIME = 64 * 1000000, MANY_TIME = 16 * 1000000;
+// more. And of a task that is worth fetching, where there are few of them for each thread, too.
+static const int64_t PARALLEL_TIME = 64 * 1000000, MANY_TIME = 32 * 1000000;
 static const int64_t TASK_TIME = 8 * 1000000, LEAST_TIME = 1000000;
 enum { TASKS = 2 }; // at least, for each thread
 
@@ -145,7 +145,7 @@ static void cut_tasks(vt_kernel *k, const vt_nest *nest, const vt_target *target
   k->row_tiles = (k->rows + k->row_tile - 1) / k->row_tile;
   k->column_tiles = (k->columns + k->column_tile - 1) / k->column_tile;
   k->block_count = nest->atom_count == 1 ? k->column_tiles : k->row_tiles;
-  int64_t least = max64(MANY_TIME, 2 * PARALLEL_TIME / threads);
+  int64_t least = threads > 2 ? MANY_TIME : PARALLEL_TIME;
   k->parallel = k->row_tiles * k->column_tiles > 1 && total >= least / each;
   k->picoseconds = total < INT64_MAX / each ? total * each : INT64_MAX;
 }
