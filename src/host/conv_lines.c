@@ -35,7 +35,7 @@ static void run_lines(const line_conv *p, const float *in, const float *weights,
   int64_t items = c->batch * c->features * c->output[0] * c->output[1] * pieces;
   int64_t group_features = c->features / c->groups;
   bool team = items > 1 && items / pieces * length * p->taps >= PARALLEL_PRODUCTS;
-#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (team)
+#pragma omp parallel for schedule(dynamic, vt_host_share(items)) if (team)
   for (int64_t item = 0; item < items; item++) {
     int64_t rest = item, x = rest % pieces * PIECE;
     rest /= pieces;

@@ -116,6 +116,12 @@ int vt_host_threads(void) {
   return omp_get_max_threads();
 }
 
+int64_t vt_host_share(int64_t iterations) {
+  enum { PIECES = 64, OF_EACH = 16 }; // at least
+  int64_t pieces = OF_EACH * omp_get_max_threads();
+  return 1 + iterations / (pieces > PIECES ? pieces : PIECES);
+}
+
 int vt_host_level(void) {
   return read_cpu().level;
 }

@@ -54,8 +54,8 @@ const char *vt_host_narrowed(void);
 #define VT_ANY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
-// Loops are split into this many pieces rather than one per thread: a thread whose core is shared
-// with another virtual machine takes fewer.
-enum { VT_LOOP_SHARES = 64 };
+// How many iterations of a loop a thread should take at a time: loops are cut into many pieces
+// rather than one per thread, as one whose core is shared with another virtual machine takes fewer.
+int64_t vt_host_share(int64_t iterations);
 
 #endif

@@ -132,7 +132,7 @@ VT_ANY_CPU static bool piece_is_finite(const uint32_t *x, int64_t count) {
 static bool is_finite(const float *x, int64_t count) {
   int64_t pieces = (count + PARALLEL_ELEMENTS - 1) / PARALLEL_ELEMENTS;
   bool finite = true;
-#pragma omp parallel for schedule(dynamic, 1 + pieces / VT_LOOP_SHARES) reduction(&& : finite)
+#pragma omp parallel for schedule(dynamic, vt_host_share(pieces)) reduction(&& : finite)
   for (int64_t i = 0; i < pieces; i++) {
     int64_t at = i * PARALLEL_ELEMENTS;
     int64_t n = count - at < PARALLEL_ELEMENTS ? count - at : PARALLEL_ELEMENTS;
@@ -155,7 +155,7 @@ static void place_of(const sparse *p, int64_t row, int64_t *in, int64_t *out) {
 static void run_lines(const sparse *p, const table *t, const float *in, float *out) {
   int64_t items = p->rows * p->n;
   const vt_product_code *code = vt_product_code_of();
-#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES)
+#pragma omp parallel for schedule(dynamic, vt_host_share(items))
   for (int64_t item = 0; item < items; item++) {
     int64_t from, to, n = item % p->n;
     place_of(p, item / p->n, &from, &to);
@@ -167,7 +167,7 @@ static void run_lines(const sparse *p, const table *t, const float *in, float *o
 static void run_gathers(const sparse *p, const table *t, const float *in, float *out) {
   int64_t groups = (p->rows + ROWS - 1) / ROWS, results = p->n * p->inner;
   const vt_product_code *code = vt_product_code_of();
-#pragma omp parallel for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)
+#pragma omp parallel for schedule(dynamic, vt_host_share(groups))
   for (int64_t group = 0; group < groups; group++) {
     int64_t first = group * ROWS, rows = p->rows - first < ROWS ? p->rows - first : ROWS;
     const float *from[ROWS];

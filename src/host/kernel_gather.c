@@ -123,7 +123,7 @@ static void run_gather(const vt_native_call *call) {
   int64_t windows = min64(min64(room, VT_PLACES_BLOCK), count),
           some = min64(room / windows + 1, rows);
   int64_t across = (rows + some - 1) / some, tasks = (count + windows - 1) / windows * across;
-#pragma omp parallel for schedule(dynamic, 1 + tasks / VT_LOOP_SHARES) if (tasks > 1)
+#pragma omp parallel for schedule(dynamic, vt_host_share(tasks)) if (tasks > 1)
   for (int64_t t = 0; t < tasks; t++) {
     int64_t at = t / across * windows, row = t % across * some;
     gather_block(call, at, min64(at + windows, count), row, min64(row + some, rows));

@@ -71,7 +71,7 @@ static void run_linalg(const vt_native_call *call) {
   int64_t groups = (plan->count + lanes - 1) / lanes * plan->parts;
   int64_t work = plan->group.rows * plan->group.cols * min64(plan->group.rows, plan->group.cols);
   bool shared = plan->threads > 1 && work * plan->count >= PARALLEL_WORK;
-#pragma omp parallel for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)                            \
+#pragma omp parallel for schedule(dynamic, vt_host_share(groups))                                  \
     num_threads(plan->threads) if (shared)
   for (int64_t i = 0; i < groups; i++) run_group(plan, call, i, groups == 1);
 }

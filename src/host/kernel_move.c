@@ -247,7 +247,7 @@ static void copy_lines(const vt_box *box, char *to_base, const char *from_base, 
   int64_t side_by_side = line == last || repeated ? 1 : box->dims[last];
   int64_t length = box->dims[line], piece = line == last ? LINE : SHARED_LINE;
   int64_t pieces = (length + piece - 1) / piece, items = count_outer(box, skip) * pieces;
-#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
+#pragma omp parallel for schedule(dynamic, vt_host_share(items)) if (parallel && items > 1)
   for (int64_t item = 0; item < items; item++) {
     int64_t to_at, from_at, others = item / side_by_side, at = others % pieces * piece;
     locate(box, others / pieces * side_by_side + item % side_by_side, skip, &to_at, &from_at);
@@ -279,7 +279,7 @@ static void copy_turned(const vt_box *box, int32_t turned, char *to_base, const 
   columns_at at = {each, box->from[last], between - each * box->from[last]};
   int64_t tiles = (rows + TILE - 1) / TILE, pieces = (columns + piece - 1) / piece;
   int64_t items = count_outer(box, skip) * tiles * pieces;
-#pragma omp parallel for schedule(dynamic, 1 + items / VT_LOOP_SHARES) if (parallel && items > 1)
+#pragma omp parallel for schedule(dynamic, vt_host_share(items)) if (parallel && items > 1)
   for (int64_t item = 0; item < items; item++) {
     int64_t to_at, from_at, begin = item % pieces * piece, r = item / pieces % tiles * TILE;
     int64_t height = rows - r < TILE ? rows - r : TILE;

@@ -280,7 +280,7 @@ static void run_planes(const vt_native_call *call, bool gradient) {
     planes_room room = room_of(p, call);
     fill(room.elements, neutral(gradient ? VT_REDUCE_MAX : w->reducer), p->phases * p->size);
     if (gradient) fill(room.results, -0.0f, p->size);
-#pragma omp for schedule(dynamic, 1 + groups / VT_LOOP_SHARES)
+#pragma omp for schedule(dynamic, vt_host_share(groups))
     for (int64_t g = 0; g < groups; g++) {
       int64_t first = g * p->group, planes = min64(p->group, w->planes - first);
       size_t at_in = (size_t)(first * in_plane) * bytes,

@@ -227,8 +227,7 @@ static void run_window(const vt_native_call *call) {
   bool f32 = p->dtype == VT_F32 && (p->reducer == VT_REDUCE_MAX || p->reducer == VT_REDUCE_ADD);
   bool lines_ok = p->rank && p->run <= RUN && (f32 || (p->dtype == VT_BF16 && orders));
 #pragma omp parallel for schedule(                                                                 \
-        dynamic,                                                                                   \
-            1 + lines / VT_LOOP_SHARES) if (p->out_elements * p->window_elements > (32 << 10))
+        dynamic, vt_host_share(lines)) if (p->out_elements * p->window_elements > (32 << 10))
   for (int64_t line = 0; line < lines; line++) {
     int64_t lo = 0, hi = 0, first = line * length;
     if (lines_ok) {
@@ -323,7 +322,7 @@ static void run_scan(const vt_native_call *call) {
   int64_t width = inner < NARROW ? 1 : inner < RUN ? inner : RUN;
   int64_t across = (inner + width - 1) / width, items = p->in_elements / (length * inner) * across;
 #pragma omp parallel for schedule(                                                                 \
-        dynamic, 1 + items / VT_LOOP_SHARES) if (items > 1 && p->in_elements > (32 << 10))
+        dynamic, vt_host_share(items)) if (items > 1 && p->in_elements > (32 << 10))
   for (int64_t i = 0; i < items; i++) {
     int64_t column = i % across * width, step = p->scan_reverse ? -inner : inner;
     int64_t first = i / across * length * inner + column;
@@ -454,7 +453,7 @@ static void run_scatter(const vt_native_call *call) {
   int64_t elements = p->in_elements / p->parts, windows = p->out_elements / p->parts;
   bool shared = p->in_elements > (16 << 10) && p->parts > 1;
 #pragma omp parallel for num_threads(p->threads) if (shared)                                       \
-    schedule(dynamic, 1 + p->parts / VT_LOOP_SHARES)
+    schedule(dynamic, vt_host_share(p->parts))
   for (int64_t part = 0; part < p->parts; part++) {
     int64_t at = part * elements, from = part * windows;
     if (p->dtype == VT_BF16)

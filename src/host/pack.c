@@ -171,8 +171,7 @@ static void run_rows(const vt_pack *pack, const char *from, char *to, kernels k,
   // Long rows are split so that one row can occupy the team.
   int64_t cut = pack->sizes[last] > BLOCK ? BLOCK : pack->sizes[last];
   int64_t pieces = (pack->sizes[last] + cut - 1) / cut;
-#pragma omp parallel for schedule(dynamic,                                                         \
-                                      1 + rows * pieces / VT_LOOP_SHARES) if (total >= TEAM_FROM)
+#pragma omp parallel for schedule(dynamic, vt_host_share(rows *pieces)) if (total >= TEAM_FROM)
   for (int64_t i = 0; i < rows * pieces; i++) {
     int64_t f, t, start = i % pieces * cut;
     int64_t count = pack->sizes[last] - start < cut ? pack->sizes[last] - start : cut;
@@ -190,8 +189,7 @@ static void run_tiles(const vt_pack *pack, const char *from, char *to, kernels k
   for (int32_t d = 0; d < last; d++)
     if (d != dense) outer *= pack->sizes[d];
   int64_t bands = (pack->sizes[dense] + TILE - 1) / TILE;
-#pragma omp parallel for schedule(dynamic,                                                         \
-                                      1 + outer * bands / VT_LOOP_SHARES) if (total >= TEAM_FROM)
+#pragma omp parallel for schedule(dynamic, vt_host_share(outer *bands)) if (total >= TEAM_FROM)
   for (int64_t i = 0; i < outer * bands; i++) {
     int64_t f, t, row = i % bands * TILE;
     int64_t count = pack->sizes[dense] - row < TILE ? pack->sizes[dense] - row : TILE;

@@ -90,7 +90,7 @@ lay_panel(const vt_panels *p, const void *from, bool narrow, int64_t columns, vo
 void vt_panels_lay(const vt_panels *p, const void *rhs, void *panels) {
   int64_t count = panels_of(p), bytes = p->rhs_bytes / count;
   bool narrow = p->from[1] == VT_BF16;
-#pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->n * p->k >= MIN_LAID)
+#pragma omp parallel for schedule(dynamic, vt_host_share(count)) if (p->n * p->k >= MIN_LAID)
   for (int64_t i = 0; i < count; i++) {
     const void *from = element(rhs, narrow, i * N * p->rhs_column);
     char *to = (char *)panels + i * bytes;
@@ -159,7 +159,7 @@ static void lay_blocks(const vt_panels *p, const void *lhs, int64_t first, float
 
 static void lay_left(const vt_panels *p, const void *lhs, float *to) {
   int64_t count = ceil_of(blocks_of(p), LAID);
-#pragma omp parallel for schedule(dynamic, 1 + count / VT_LOOP_SHARES) if (p->m * p->k >= MIN_LAID)
+#pragma omp parallel for schedule(dynamic, vt_host_share(count)) if (p->m * p->k >= MIN_LAID)
   for (int64_t i = 0; i < count; i++) lay_blocks(p, lhs, i * LAID, to);
 }
 

@@ -140,10 +140,27 @@ static void regions_are_few(void **state) {
   }
 }
 
+// Pieces of a loop: with 64 of them 16 threads have three or four.
+static void pieces_keep_a_team_busy(void **state) {
+  (void)state;
+  static const int teams[] = {2, 4, 8, 16};
+  for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
+    for (int64_t loop = 128; loop <= 100000; loop = 2 * loop + 5) {
+      omp_set_num_threads(teams[t]);
+      int64_t share = vt_host_share(loop), pieces = (loop + share - 1) / share;
+      int64_t turns = (pieces + teams[t] - 1) / teams[t];
+      if (8 * loop < 7 * turns * share * teams[t])
+        fail_msg("%lld for %d threads: %lld turns of %lld", (long long)loop, teams[t],
+                 (long long)turns, (long long)share);
+    }
+  omp_set_num_threads(THREADS);
+}
+
 int main(void) {
   omp_set_num_threads(THREADS);
   vt_waiting_manage();
   const struct CMUnitTest tests[] = {cmocka_unit_test(threads_stay),
-                                     cmocka_unit_test(regions_are_few)};
+                                     cmocka_unit_test(regions_are_few),
+                                     cmocka_unit_test(pieces_keep_a_team_busy)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
