@@ -32,12 +32,15 @@ enum {
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
+  PICTURE = 4,                    // channels, at most
+  FEWEST_ROWS = 64,               // of an image, below which weights are what takes time
   MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
   TILE_BYTES = 2 * TILE
 };
 // Of the right side and of sums, which stay in the second cache; of both.
 static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20, BOTH_BYTES = 640 << 10;
 static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
+static const int64_t COLUMN_SUMS = 128 << 10; // of all rows
 
 static int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
@@ -54,8 +57,8 @@ static bool prepare_window(vt_strip *p) {
   int64_t used = most(0, least(w->input[1], span - w->low[1]));
   int64_t pitch = most(most(span - w->low[1], w->low[1] + used), w->output[1] * w->stride[1]);
   p->pitch = tiles_of(pitch, w->stride[1]) * w->stride[1];
-  p->channels = w->channels + w->channels % 2;
   bool joined = w->dilation[1] == 1 || w->kernel[1] == 1;
+  p->channels = w->channels + (p->tiles || !joined ? w->channels % 2 : 0);
   p->length = joined ? w->kernel[1] * p->channels : p->channels;
   p->runs = w->kernel[0] * (joined ? 1 : w->kernel[1]);
   bool one_tap = w->kernel[1] == 1 || w->rhs_taps[1] == w->channels || w->channels % PAIRED == 0;
@@ -104,6 +107,23 @@ static bool own_rhs(const vt_strip *p) {
   for (int32_t d = 0; d < p->batch_rank; d++)
     if (p->batch_strides[1][d]) return true;
   return false;
+}
+
+// Few rows: each task has all of them and some columns, so that the right side, which comes from
+// memory, is read once.
+static bool choose_columns(vt_strip *p) {
+  int64_t rows = rows_of_item(p);
+  if (p->tiles || p->items != 1 || p->rows || p->whole_rows || own_rhs(p)) return false;
+  if (rows_of_task(p, rows) >= FEWEST_ROWS || p->n < COLUMNS * p->threads) return false;
+  int64_t groups = tiles_of(p->n, COLUMNS), best = 0, least_time = INT64_MAX;
+  int64_t sums = COLUMNS * rows_of_task(p, rows) * 4;
+  for (int64_t each = 1; each <= groups; each++) {
+    int64_t tasks = tiles_of(groups, each), time = tiles_of(tasks, p->threads) * each;
+    if (each > 1 && (each * sums > COLUMN_SUMS || tasks < 2 * p->threads)) break;
+    if (time <= least_time) best = each, least_time = time;
+  }
+  p->block_m = rows, p->block_n = best * COLUMNS;
+  return true;
 }
 
 static void choose_blocks(vt_strip *p) {
@@ -156,13 +176,26 @@ int64_t vt_strip_task_rows(const vt_strip *p, int64_t task) {
   return rows_of_task(p, least(p->block_m, rows - first));
 }
 
+// As long as lines of the window are long and many, pixels of a picture's channels do pay.
+static bool few_channels(const vt_strip *p) {
+  return p->window.channels < PAIRED && !vt_strip_pays_picture(p->window.channels, p->n, p->k);
+}
+
 bool vt_strip_pays(const vt_strip *p) {
   int64_t each = p->m * p->n * p->k;
   // Measured in pairs: few rows do not pay for columns that come from memory, nor few columns or
   // channels.
   if (!p->tiles && p->m * (own_rhs(p) ? 1 : p->items) < FEW_ROWS) return false;
-  if (!p->tiles && (p->n < COLUMNS || (p->windowed && p->window.channels < PAIRED))) return false;
+  if (!p->tiles && (p->n < COLUMNS || (p->windowed && few_channels(p)))) return false;
   return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
+}
+
+bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth) {
+  return channels <= PICTURE && columns >= COLUMNS && depth >= 2 * COLUMNS;
+}
+
+bool vt_strip_pays_few(int64_t rows, int64_t columns) {
+  return rows >= T && rows < FEWEST_ROWS && columns >= 2 * COLUMNS;
 }
 
 static int64_t own_bytes(const vt_strip *p) {
@@ -182,7 +215,8 @@ bool vt_strip_prepare(vt_strip *p) {
   p->full = p->length / PAIRED, p->tail = p->length % PAIRED;
   p->depth = p->runs * (p->full + (p->tail > 0));
   p->piece = !p->tiles && !p->windowed && p->k >= DEEP ? DEEP_PIECE : 0;
-  choose_blocks(p);
+  p->alone = choose_columns(p);
+  if (!p->alone) choose_blocks(p);
   p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
   // An odd number of lines: 16 rows, a tile, lie in different sets of the first cache.
   p->sums_row = (tiles_of(p->block_n, T) | 1) * T;
@@ -437,7 +471,8 @@ typedef struct task {
   float *sums;        // row 0, the first column of the task
   int64_t sums_row;
   int64_t rows;
-  bool fetches; // the right side is not in the second cache yet
+  int64_t behind; // columns of the right side, from the first of the task, that follow each other
+  bool fetches;   // the right side is not in the second cache yet
 } task;
 
 static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
@@ -520,7 +555,7 @@ static void multiply_pairs(const task *t, const char *rhs, int64_t columns) {
   pairs.rows = pairs.line = t->rows;
   if (p->windowed) pairs.line = p->window.output[1], pairs.lhs_line = p->pitch * p->channels * 2;
   pairs.sums = t->sums, pairs.sums_row = t->sums_row, pairs.columns = columns;
-  pairs.fetches = t->fetches;
+  pairs.fetches = t->fetches, pairs.behind = t->behind;
   vt_strip_multiply_pairs(&pairs);
 }
 
@@ -640,6 +675,7 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
     t.sums = r->result + row * p->n + column, t.sums_row = p->n;
   }
   t.fetches = column != own->column || columns * p->k * 2 > 2 * BLOCK_BYTES;
+  t.behind = p->alone ? p->n - column : columns;
   const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
   const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
   if (p->windowed)
@@ -685,6 +721,13 @@ static void run_items(const vt_strip_run *r) {
   }
 }
 
+// Which block of columns is next: a thread's lie side by side where each has as many.
+static int64_t block_of(const vt_strip *p, int64_t i) {
+  int64_t blocks = tiles_of(p->n, p->block_n), each = blocks / p->threads;
+  if (!p->alone || each * p->threads != blocks) return i;
+  return i % p->threads * each + i / p->threads;
+}
+
 static void run_blocks(const vt_strip_run *r) {
   const vt_strip *p = r->strip;
   int64_t total = rows_of_item(p), strips = tiles_of(total, p->block_m);
@@ -712,7 +755,7 @@ static void run_blocks(const vt_strip_run *r) {
 #pragma omp for schedule(dynamic) nowait
     for (int64_t i = 0; i < tasks; i++) { // those of the same columns one after the other
       int64_t item = i % down / strips, first = i % strips * p->block_m;
-      int64_t column = i / down * p->block_n;
+      int64_t column = block_of(p, i / down) * p->block_n;
       run_task(r, item, first, least(p->block_m, total - first), column,
                least(p->block_n, p->n - column), &own);
     }

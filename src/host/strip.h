@@ -48,6 +48,7 @@ typedef struct vt_strip {
   int64_t full, tail;            // tiles of a run, numbers behind them
   int64_t depth;                 // tiles of K
   int64_t piece;                 // numbers of K that are multiplied with all columns; 0: all
+  bool alone;                    // a task has all rows, and a thread's follow each other
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
   int64_t sums_row;              // elements between rows of sums; whole tiles of columns
   int64_t rhs_bytes;             // laid out; of an item where each has its own
@@ -74,6 +75,11 @@ int64_t vt_strip_task(const vt_strip *strip, int64_t row);
 int64_t vt_strip_task_rows(const vt_strip *strip, int64_t task);
 // True when it is large enough to be worth it.
 bool vt_strip_pays(const vt_strip *strip);
+// Whether a convolution of a picture is, one of so few channels.
+bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth);
+// Whether a convolution of so few rows is worth it without the matrix unit: the same for any number
+// of threads.
+bool vt_strip_pays_few(int64_t rows, int64_t columns);
 // For a product of what `finish` makes of the sums with a right side of each item's own: they are
 // run together. `second` is like `first`, with its N as K. False when one of the two is not so.
 bool vt_strip_prepare_second(vt_strip *first, vt_strip *second);

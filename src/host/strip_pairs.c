@@ -30,6 +30,7 @@ typedef struct block {
   float *sums;
   int64_t sums_row;
   int64_t pairs;                 // of a run
+  bool odd;                      // a number is behind them
   bool goes_on;                  // from the sums that are there
   const char *ahead, *next;      // rows of the left side; columns of the right side
   int64_t ahead_step, next_step; // bytes; 0: nothing
@@ -38,16 +39,16 @@ typedef struct block {
 
 PAIRS static inline __attribute__((always_inline)) void
 step(const block *b, __m512 sums[ROWS][VECTORS], const char *const *left, const char *right,
-     int64_t k, int R, int V) {
+     int64_t k, int R, int V, uint32_t mask) {
   __m512bh columns[VECTORS];
 #pragma GCC unroll 4
   for (int j = 0; j < V; j++)
     columns[j] = (__m512bh)_mm512_load_si512(right + j * b->across + k * STEP);
 #pragma GCC unroll 8
   for (int i = 0; i < R; i++) {
-    int32_t pair;
+    uint32_t pair;
     memcpy(&pair, left[i] + k * 4, sizeof pair);
-    __m512bh row = (__m512bh)_mm512_set1_epi32(pair);
+    __m512bh row = (__m512bh)_mm512_set1_epi32((int32_t)(pair & mask));
 #pragma GCC unroll 4
     for (int j = 0; j < V; j++) sums[i][j] = _mm512_dpbf16_ps(sums[i][j], row, columns[j]);
   }
@@ -65,6 +66,7 @@ PAIRS static inline __attribute__((always_inline)) void multiply(const block *b,
     for (int j = 0; j < V; j++)
       sums[i][j] =
           b->goes_on ? _mm512_loadu_ps(b->sums + i * b->sums_row + j * LANES) : _mm512_setzero_ps();
+  const uint32_t both = UINT32_MAX, one = UINT16_MAX;
   for (int64_t run = 0; run < p->runs; run++) {
     const char *right = b->rhs + run * run_bytes, *left[ROWS];
 #pragma GCC unroll 8
@@ -74,14 +76,15 @@ PAIRS static inline __attribute__((always_inline)) void multiply(const block *b,
       __builtin_prefetch(ahead);
       __builtin_prefetch(next, 0, 2);
       __builtin_prefetch(place + k / V * b->sums_row * 4 + k % V * STEP, 1);
-      step(b, sums, left, right, k, R, V);
+      step(b, sums, left, right, k, R, V, both);
     }
     first = 0;
     for (; k < pairs; k++, ahead += b->ahead_step, next += b->next_step) {
       __builtin_prefetch(ahead);
       __builtin_prefetch(next, 0, 2);
-      step(b, sums, left, right, k, R, V);
+      step(b, sums, left, right, k, R, V, both);
     }
+    if (b->odd) step(b, sums, left, right, k, R, V, one);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < R; i++)
@@ -114,7 +117,7 @@ static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t fr
   int64_t parts = (t->rows + most - 1) / most;
   bool dense = !p->windowed && t->lhs_row == p->k * 2, more = from + pairs < whole;
   block b = {.strip = p, .across = p->depth * TILE_BYTES, .sums_row = t->sums_row};
-  b.pairs = pairs, b.goes_on = from > 0;
+  b.pairs = pairs, b.goes_on = from > 0, b.odd = p->length % 2;
   b.fetches = t->sums_row == p->n && !from;
   b.rhs = t->rhs + column / LANES * b.across + from * STEP;
   for (int64_t part = 0; part < parts; part++) {
@@ -122,7 +125,7 @@ static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t fr
     for (int64_t i = low; i < high; i++) b.rows[i - low] = row_at(t, i) + from * 4;
     b.ahead = b.rows[0], b.next = b.rhs;
     b.ahead_step = b.next_step = 0;
-    if (t->fetches && left > VECTORS && pairs == whole) {
+    if (t->fetches && t->behind - column > VECTORS * LANES && pairs == whole) {
       int64_t bytes = VECTORS * b.across / parts;
       b.next += VECTORS * b.across + part * bytes;
       b.next_step = bytes / (p->runs * pairs) + 1;

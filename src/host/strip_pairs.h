@@ -15,7 +15,8 @@ typedef struct vt_strip_pairs {
   float *sums;               // row 0, the first column
   int64_t sums_row;          // elements from a row to the next
   int64_t columns;
-  bool fetches; // the right side is not in the second cache yet
+  int64_t behind; // columns from the first on, of which those behind `columns` come next
+  bool fetches;   // the right side is not in the second cache yet
 } vt_strip_pairs;
 
 // Sums of some rows and columns; a row that is no whole vector is filled up.

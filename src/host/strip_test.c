@@ -177,6 +177,15 @@ static const char turned[] =
     "tensor<64x48xbf16>) -> tensor<20x50x48xf32>\n%r = stablehlo.transpose %s, dims = [1, 0, 2] : "
     "(tensor<20x50x48xf32>) -> tensor<50x20x48xf32>\n";
 
+// All in bf16: the sums go on unrounded.
+#define SMALL "tensor<1x7x7x208xbf16>"
+static const char narrow[] =
+    CONV("s", "x", "w", "(tensor<1x14x14x32xbf16>, tensor<3x3x32x208xbf16>) -> " SMALL, "[2, 2]",
+         "[[1, 1], [1, 1]]") "%zero = stablehlo.constant dense<0.0> : "
+                             "tensor<bf16>\n" WIDE("z", "zero", "", "(tensor<bf16>) -> " SMALL)
+                                 OP("a", "multiply", "s", "y", SMALL)
+                                     OP("r", "maximum", "a", "z", SMALL);
+
 static const row rows[] = {
     {"rows in another order", "%x: tensor<20x50x64xbf16>, %w: tensor<64x48xbf16>",
      "tensor<50x20x48xf32>", turned, true},
@@ -340,8 +349,82 @@ static void deep_products_are_cut_along_k(void **state) {
   }
 }
 
+static void few_rows_have_columns_of_their_own(void **state) {
+  (void)state;
+  static const row small = {"small image in bf16",
+                            "%x: tensor<1x14x14x32xbf16>, %w: tensor<3x3x32x208xbf16>, %y: " SMALL,
+                            SMALL, narrow, true};
+  check(&small, true, 0);
+  if (!vt_host_fast_bf16() || vt_host_has_amx() || omp_get_max_threads() > 4) skip();
+  for (int m = 48; m <= 64; m += 16) {
+    vt_strip strip = {.m = m, .n = 512, .k = 256, .lhs_row = 256, .rhs_row = 512, .rhs_column = 1};
+    assert_true(vt_strip_prepare(&strip));
+    assert_int_equal(strip.alone, m < 64);
+    if (!strip.alone) continue;
+    assert_int_equal(strip.block_m, m);
+    assert_int_equal(strip.n / strip.block_n % strip.threads, 0);
+  }
+}
+
+// An infinite number in a pixel reaches the windows that it is in and no others.
+static void pixels_of_three_channels_stay_apart(void **state) {
+  (void)state;
+  enum { H = 9, W = 10, C = 3, K = 7, N = 64, OH = 5, OW = 5, PAD = 3 };
+  if (!vt_host_fast_bf16()) skip();
+  vt_strip strip = {.batch_rank = 1,
+                    .batch_sizes = {1},
+                    .m = OH * OW,
+                    .n = N,
+                    .k = K * K * C,
+                    .rhs_row = N,
+                    .rhs_column = 1,
+                    .windowed = true,
+                    .window = {.channels = C,
+                               .input = {H, W},
+                               .output = {OH, OW},
+                               .kernel = {K, K},
+                               .stride = {2, 2},
+                               .dilation = {1, 1},
+                               .low = {PAD, PAD},
+                               .input_strides = {W * C, C},
+                               .rhs_taps = {K * C * N, C * N}}};
+  assert_true(vt_strip_prepare(&strip));
+  static const int64_t image_dims[] = {H * W * C}, kernel_dims[] = {K * K * C * N};
+  vt_type image = {.dtype = VT_BF16, .rank = 1, .dims = image_dims};
+  vt_type kernel = {.dtype = VT_BF16, .rank = 1, .dims = kernel_dims};
+  uint16_t *x = vt_host_alloc(vt_type_bytes(image)), *w = vt_host_alloc(vt_type_bytes(kernel));
+  float *got = vt_host_alloc(sizeof *got * OH * OW * N);
+  fill(x, image), fill(w, kernel);
+  enum { AT = 4 * W + 6 };
+  x[AT * C] = 0x7f80; // the first channel, which lies behind the last of the pixel before
+  void *laid = vt_host_alloc(strip.rhs_bytes), *scratch = vt_host_alloc(strip.scratch_bytes);
+  vt_strip_multiply(&(vt_strip_run){.strip = &strip,
+                                    .lhs = x,
+                                    .rhs = w,
+                                    .laid = laid,
+                                    .lay = true,
+                                    .result = got,
+                                    .scratch = scratch});
+  for (int64_t i = 0; i < OH * OW * N; i++) {
+    int64_t top = i / N / OW * 2 - PAD, left = i / N % OW * 2 - PAD;
+    bool inside = AT / W >= top && AT / W < top + K && AT % W >= left && AT % W < left + K;
+    double want = 0;
+    for (int64_t k = 0; k < K * K * C && !inside; k++) {
+      int64_t line = top + k / (K * C), column = left + k / C % K;
+      if (line < 0 || line >= H || column < 0 || column >= W) continue;
+      want +=
+          element(x, VT_BF16, (line * W + column) * C + k % C) * element(w, VT_BF16, k * N + i % N);
+    }
+    if (inside == isfinite(got[i]) || (!inside && fabs(want - got[i]) > 1e-3))
+      fail_msg("%lld: %g %g", (long long)i, want, got[i]);
+  }
+  vt_host_free(x), vt_host_free(w), vt_host_free(got), vt_host_free(laid), vt_host_free(scratch);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right),
-                                     cmocka_unit_test(deep_products_are_cut_along_k)};
+                                     cmocka_unit_test(deep_products_are_cut_along_k),
+                                     cmocka_unit_test(few_rows_have_columns_of_their_own),
+                                     cmocka_unit_test(pixels_of_three_channels_stay_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

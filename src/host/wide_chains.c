@@ -18,7 +18,7 @@
 #include "passes/rewrite.h"
 
 typedef struct chains {
-  bool sums; // products may begin a chain
+  bool (*sums)(const vt_op *); // products that may begin a chain; NULL: none
   uint32_t *count;
   vt_op **reader;  // where the count is 1; NULL: it is returned
   bool *on;        // the result goes on in f32
@@ -67,7 +67,7 @@ static bool is_move(const vt_op *op) {
 }
 
 static bool is_start(const chains *c, const vt_op *op) {
-  return c->sums && vt_is_narrow_product(op);
+  return c->sums && c->sums(op);
 }
 
 static vt_op *only_reader(const chains *c, const vt_op *op) {
@@ -154,12 +154,18 @@ static void visit_op(chains *c, vt_op *op) {
   }
 }
 
-static vt_status keep_wide(vt_func *func, bool sums, bool *changed) {
+typedef struct widening {
+  bool changed; // first: it is what vt_rewrite_and_drop hands on
+  bool (*sums)(const vt_op *);
+} widening;
+
+static vt_status visit(vt_func *func, void *user) {
+  widening *w = user;
   bool any = false;
   for (const vt_op *op = func->first; op && !any; op = op->next) any = is_link(op);
   if (!any) return VT_OK;
   vt_arena arena = {.brief = true};
-  chains c = {.sums = sums, .count = vt_func_use_counts(func, &arena)};
+  chains c = {.sums = w->sums, .count = vt_func_use_counts(func, &arena)};
   c.reader = VT_NEW_ARRAY(&arena, vt_op *, func->value_count);
   c.wide = VT_NEW_ARRAY(&arena, vt_value *, func->value_count);
   c.on = VT_NEW_ARRAY(&arena, bool, func->value_count);
@@ -171,17 +177,9 @@ static vt_status keep_wide(vt_func *func, bool sums, bool *changed) {
     vt_rewrite_operands(op);
   }
   if (any) vt_rewrite_returns(func);
-  *changed = *changed || any;
+  w->changed |= any;
   vt_arena_free(&arena);
   return VT_OK;
-}
-
-static vt_status visit(vt_func *func, void *user) {
-  return keep_wide(func, false, user);
-}
-
-static vt_status visit_with_sums(vt_func *func, void *user) {
-  return keep_wide(func, true, user);
 }
 
 // convert(f(convert(x))) of f32: f(x) of bf16.
@@ -229,10 +227,11 @@ static vt_status visit_functions(vt_func *func, void *user) {
   return VT_OK;
 }
 
-vt_status vt_wide_chains(vt_module *module, bool sums, bool *out_changed) {
+vt_status vt_wide_chains(vt_module *module, bool (*sums)(const vt_op *), bool *out_changed) {
   bool narrowed;
+  widening w = {.sums = sums};
   VT_TRY(vt_rewrite_and_drop(module, visit_functions, &narrowed));
-  VT_TRY(vt_rewrite_and_drop(module, sums ? visit_with_sums : visit, out_changed));
-  *out_changed |= narrowed;
+  VT_TRY(vt_rewrite_and_drop(module, visit, &w.changed));
+  *out_changed = w.changed || narrowed;
   return VT_OK;
 }

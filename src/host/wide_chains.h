@@ -7,7 +7,8 @@
 
 // Whether the result may go on as it was before rounding to bf16. For tests.
 bool vt_wide_chains_keep(const vt_op *op);
-// `sums`: those of a product go on too.
-vt_status vt_wide_chains(vt_module *module, bool sums, bool *out_changed) VT_CHECKED;
+// `sums`: of which products they go on too; NULL: of none.
+vt_status vt_wide_chains(vt_module *module, bool (*sums)(const vt_op *),
+                         bool *out_changed) VT_CHECKED;
 
 #endif

@@ -9,6 +9,7 @@
 //   transpose(dot(x, y) : bf16)  ->  convert(transpose(dot(x, y) : f32))
 #include "host/wide_sums.h"
 
+#include "host/strip.h"
 #include "ir/precision.h"
 #include "passes/rewrite.h"
 
@@ -30,6 +31,17 @@ bool vt_is_narrow_product(const vt_op *op) {
   if (op->code != VT_OP_DOT_GENERAL && op->code != VT_OP_CONVOLUTION) return false;
   return op->results[0].type.dtype == VT_BF16 && op->operands[0]->type.dtype == VT_BF16 &&
          op->operands[1]->type.dtype == VT_BF16 && vt_op_is_matrix_product(op);
+}
+
+bool vt_is_narrow_image(const vt_op *op) {
+  if (op->code != VT_OP_CONVOLUTION || !vt_is_narrow_product(op)) return false;
+  vt_type type = op->results[0].type;
+  int64_t columns = type.dims[vt_attr_i64(op, VT_ATTR_OUTPUT_FEATURE_DIMENSION)];
+  if (!columns) return false;
+  vt_type kernel = op->operands[1]->type;
+  int64_t channels = kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
+  return vt_strip_pays_few(vt_type_elements(type) / columns, columns) ||
+         vt_strip_pays_picture(channels, columns, vt_type_elements(kernel) / columns);
 }
 
 static vt_value *widened(vt_op *before, const vt_op *op, uint32_t count,
@@ -58,24 +70,33 @@ static void widen(const readers *r, vt_op *product) {
   vt_rewrite_value(&last->results[0], narrow);
 }
 
+typedef struct widening {
+  bool changed; // first: it is what vt_rewrite_and_drop hands on
+  bool (*which)(const vt_op *);
+} widening;
+
 static vt_status visit(vt_func *func, void *user) {
-  bool *changed = user, any = false;
-  for (const vt_op *op = func->first; op && !any; op = op->next) any = vt_is_narrow_product(op);
+  widening *w = user;
+  bool any = false;
+  for (const vt_op *op = func->first; op && !any; op = op->next) any = w->which(op);
   if (!any) return VT_OK;
   vt_arena arena = {.brief = true};
   readers r = find_readers(func, &arena);
   for (vt_op *op = func->first; op; op = op->next) {
     vt_rewrite_operands(op);
-    if (vt_is_narrow_product(op)) widen(&r, op);
+    if (w->which(op)) widen(&r, op);
   }
   vt_rewrite_returns(func);
-  *changed = true;
+  w->changed = true;
   vt_arena_free(&arena);
   return VT_OK;
 }
 
-vt_status vt_wide_sums(vt_module *module, bool *out_changed) {
+vt_status vt_wide_sums(vt_module *module, bool (*which)(const vt_op *), bool *out_changed) {
   *out_changed = false;
   if (!module->made[VT_OP_DOT_GENERAL] && !module->made[VT_OP_CONVOLUTION]) return VT_OK;
-  return vt_rewrite_and_drop(module, visit, out_changed);
+  widening w = {.which = which};
+  VT_TRY(vt_rewrite_and_drop(module, visit, &w.changed));
+  *out_changed = w.changed;
+  return VT_OK;
 }

@@ -115,12 +115,12 @@ static vt_status run_sliced_products(vt_module *module, const settings *with, bo
 
 static vt_status run_wide_chains(vt_module *module, const settings *with, bool *out_changed) {
   (void)with;
-  return vt_wide_chains(module, true, out_changed);
+  return vt_wide_chains(module, vt_is_narrow_product, out_changed);
 }
 
 static vt_status run_wide_sums(vt_module *module, const settings *with, bool *out_changed) {
   (void)with;
-  return vt_wide_sums(module, out_changed);
+  return vt_wide_sums(module, vt_is_narrow_product, out_changed);
 }
 
 static vt_status run_replicas(vt_module *module, const settings *with, bool *out_changed) {
