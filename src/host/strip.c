@@ -126,6 +126,18 @@ static bool choose_columns(vt_strip *p) {
   return true;
 }
 
+// Lines of a task, so that all threads end together where there are few tasks.
+static int64_t even_lines(const vt_strip *p, int64_t lines) {
+  int64_t rows = rows_of_item(p), each = rows_of_task(p, 1), least_time = INT64_MAX;
+  if (p->items * tiles_of(rows, lines) > 2 * TASKS * TASKS * p->threads) return lines;
+  int64_t limit = least(rows, most(1, most(LINES_BYTES / (p->n * 4), 2 * STRIP) / each));
+  for (int64_t n = 1; n <= limit; n++) {
+    int64_t time = tiles_of(p->items * tiles_of(rows, n), p->threads) * (2 * n + 1);
+    if (time <= least_time) lines = n, least_time = time;
+  }
+  return lines;
+}
+
 static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
   int64_t strip = p->k > LONG && !p->piece ? STRIP / 2 : STRIP;
@@ -140,6 +152,7 @@ static void choose_blocks(vt_strip *p) {
   int64_t strips = tiles_of(rows, p->block_m);
   if (!p->windowed && !p->tiles) strips = tiles_of(strips, p->threads) * p->threads;
   p->block_m = tiles_of(rows, strips); // equal ones
+  if (p->windowed && !p->tiles) p->block_m = even_lines(p, p->block_m);
   if (p->rows) p->block_m = p->rows;
   if (!p->windowed && p->tiles) p->block_m = tiles_of(p->block_m, T) * T;
   p->block_n = p->n;
