@@ -207,6 +207,10 @@ bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth) {
   return channels <= PICTURE && columns >= COLUMNS && depth >= 2 * COLUMNS;
 }
 
+bool vt_strip_pays_narrowing(int64_t rows, int64_t columns, int64_t depth) {
+  return rows >= FEW_ROWS && columns >= COLUMNS && depth >= 2 * columns;
+}
+
 bool vt_strip_pays_few(int64_t rows, int64_t columns) {
   return rows >= T && rows < FEWEST_ROWS && columns >= 2 * COLUMNS;
 }

@@ -77,6 +77,8 @@ int64_t vt_strip_task_rows(const vt_strip *strip, int64_t task);
 bool vt_strip_pays(const vt_strip *strip);
 // Whether a convolution of a picture is, one of so few channels.
 bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth);
+// Whether a product of pixels is that has far fewer numbers than these.
+bool vt_strip_pays_narrowing(int64_t rows, int64_t columns, int64_t depth);
 // Whether a convolution of so few rows is worth it without the matrix unit: the same for any number
 // of threads.
 bool vt_strip_pays_few(int64_t rows, int64_t columns);

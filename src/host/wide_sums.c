@@ -40,8 +40,9 @@ bool vt_is_narrow_image(const vt_op *op) {
   if (!columns) return false;
   vt_type kernel = op->operands[1]->type;
   int64_t channels = kernel.dims[vt_attr_i64(op, VT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION)];
-  return vt_strip_pays_few(vt_type_elements(type) / columns, columns) ||
-         vt_strip_pays_picture(channels, columns, vt_type_elements(kernel) / columns);
+  int64_t rows = vt_type_elements(type) / columns, depth = vt_type_elements(kernel) / columns;
+  return vt_strip_pays_few(rows, columns) || vt_strip_pays_picture(channels, columns, depth) ||
+         (depth == channels && vt_strip_pays_narrowing(rows, columns, depth));
 }
 
 static vt_value *widened(vt_op *before, const vt_op *op, uint32_t count,
