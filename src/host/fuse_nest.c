@@ -924,11 +924,15 @@ static bool build(builder *b, vt_nest *nest, uint32_t output_count, vt_value *co
   bool *used = VT_NEW_ARRAY(b->arena, bool, b->node_room);
   for (uint32_t i = 0; i < b->node_count; i++)
     for (uint32_t k = 0; k < b->nodes[i].operand_count; k++) used[b->nodes[i].operands[k]] = true;
+  for (uint32_t i = 0; i < output_count; i++) {
+    uint32_t node = find_node(b, outputs[i]);
+    if (node != UINT32_MAX) used[node] = true;
+  }
   for (uint32_t i = 0; i < b->node_count; i++) {
     const vt_nest_node *n = &b->nodes[i];
     vt_value *value = n->kind == VT_NODE_REDUCE ? n->op->operands[0] : n->value;
     if (n->kind == VT_NODE_LOAD && !n->op) continue; // a plain input counts by its user
-    if (b->gathered[i] && !used[i]) continue;
+    if ((b->gathered[i] || n->kind == VT_NODE_LOAD) && !used[i]) continue; // only views of it are
     if (n->kind != VT_NODE_CONST &&
         (!largest || vt_type_elements(value->type) > vt_type_elements(largest->type)))
       largest = value;

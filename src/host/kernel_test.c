@@ -818,6 +818,16 @@ static void slices_and_pads(void **state) {
   vt_op_set_ints(b->op, VT_ATTR_PERMUTATION, DIMS(1, 0, 2));
   RETURNS(m, binary(m, VT_OP_ADD, b, param(m, VT_F32, DIMS(20, 4, 30))));
   check(m, PLAIN, 1, 0, 0);
+  // So it does where the view before has more elements than it reads: a gate of a row of a stack.
+  m = new_maker();
+  x = param(m, VT_F32, DIMS(1, 32, 2048));
+  a = vt_build(m.func, NULL, VT_OP_RESHAPE, NULL, make_type(m, VT_F32, DIMS(32, 2048)), 1, &x);
+  b = vt_build(m.func, NULL, VT_OP_SLICE, NULL, make_type(m, VT_F32, DIMS(32, 512)), 1, &a);
+  vt_op_set_ints(b->op, VT_ATTR_START_INDICES, DIMS(0, 512));
+  vt_op_set_ints(b->op, VT_ATTR_LIMIT_INDICES, DIMS(32, 1024));
+  vt_op_set_ints(b->op, VT_ATTR_STRIDES, DIMS(1, 1));
+  RETURNS(m, binary(m, VT_OP_ADD, b, param(m, VT_F32, DIMS(32, 512))));
+  check(m, PLAIN, 1, 0, 0);
 }
 
 // Runs of two elements at any place, in lines long enough to be split.
