@@ -215,8 +215,15 @@ bool vt_strip_pays_few(int64_t rows, int64_t columns) {
   return rows >= T && rows < FEWEST_ROWS && columns >= 2 * COLUMNS;
 }
 
+// Whether all items' right sides are laid out before, in memory that threads share, so that these
+// need not take whole items: of few there would be none left for some.
+static bool lays_before(const vt_strip *p) {
+  return own_rhs(p) && p->threads > 2 && p->items % p->threads && p->items < TASKS * p->threads &&
+         p->block_m < p->m;
+}
+
 static int64_t own_bytes(const vt_strip *p) {
-  return p->lhs_bytes + p->sums_bytes + (own_rhs(p) ? p->rhs_bytes : 0);
+  return p->lhs_bytes + p->sums_bytes + (own_rhs(p) && !lays_before(p) ? p->rhs_bytes : 0);
 }
 
 bool vt_strip_prepare(vt_strip *p) {
@@ -248,6 +255,7 @@ bool vt_strip_prepare(vt_strip *p) {
   } else {
     p->lhs_bytes = tiles_of(T * p->k * 2, 64) * 64; // the last tile of rows
   }
+  if (lays_before(p)) shared_bytes += p->items * p->rhs_bytes;
   p->middle_bytes = p->second_bytes = 0;
   p->scratch_bytes = shared_bytes + p->threads * own_bytes(p);
   return true;
@@ -260,9 +268,10 @@ bool vt_strip_prepare_second(vt_strip *first, vt_strip *second) {
       first->n != second->k || second->lhs_row != second->k)
     return false;
   first->middle_bytes = tiles_of(first->block_m * first->n * 2, 64) * 64;
-  first->second_bytes = second->sums_bytes + second->rhs_bytes;
+  int64_t sides = lays_before(first) ? first->items * (first->rhs_bytes + second->rhs_bytes) : 0;
+  first->second_bytes = second->sums_bytes + (sides ? 0 : second->rhs_bytes);
   first->scratch_bytes =
-      first->threads * (own_bytes(first) + first->middle_bytes + first->second_bytes);
+      sides + first->threads * (own_bytes(first) + first->middle_bytes + first->second_bytes);
   return true;
 }
 
@@ -738,6 +747,34 @@ static void run_items(const vt_strip_run *r) {
   }
 }
 
+// A strip of such an item is one.
+static void run_strips(const vt_strip_run *r) {
+  const vt_strip *p = r->strip, *s = r->second;
+  int64_t strips = tiles_of(p->m, p->block_m), second_bytes = s ? s->rhs_bytes : 0;
+  char *sides = r->scratch, *seconds = sides + p->items * p->rhs_bytes;
+#pragma omp parallel num_threads(team_of(r))
+  {
+    room own = room_of(r, seconds + p->items * second_bytes, omp_get_thread_num());
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < (s ? 2 : 1) * p->items; i++) {
+      int64_t item = i % p->items;
+      if (i < p->items)
+        lay_item(p, r->rhs, item, sides + item * p->rhs_bytes);
+      else
+        lay_item(s, r->second_rhs, item, seconds + item * second_bytes);
+    }
+    take_tiles(p);
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t i = 0; i < p->items * strips; i++) {
+      int64_t item = i / strips, first = i % strips * p->block_m;
+      own.laid = sides + item * p->rhs_bytes;
+      if (s) own.second_laid = seconds + item * second_bytes;
+      run_task(r, item, first, least(p->block_m, p->m - first), 0, p->n, &own);
+    }
+    release_tiles(p);
+  }
+}
+
 // Which block of columns is next: a thread's lie side by side where each has as many.
 static int64_t block_of(const vt_strip *p, int64_t i) {
   int64_t blocks = tiles_of(p->n, p->block_n), each = blocks / p->threads;
@@ -783,6 +820,8 @@ static void run_blocks(const vt_strip_run *r) {
 void vt_strip_multiply(const vt_strip_run *r) {
   if (r->laid)
     run_blocks(r);
+  else if (lays_before(r->strip))
+    run_strips(r);
   else
     run_items(r);
 }
