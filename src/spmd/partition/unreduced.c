@@ -426,7 +426,7 @@ static bool is_linear(vt_parter *p, const vt_op *op, const vt_terms *t, uint32_t
   vt_linearity kind = (vt_linearity)vt_op_info_get(op->code)->linear;
   const vt_value *const *operands = (const vt_value *const *)op->operands;
   *out_plain = 0;
-  if (kind == VT_LINEAR_MOVES) return true;
+  if (kind == VT_LINEAR_MOVES || vt_op_is_marker(op)) return true;
   if (moved_operands(op)) {
     *out_plain = ~0u << moved_operands(op);
     return true;

@@ -148,6 +148,7 @@ static bool leaves_out(const vt_op *op, int32_t reduction) {
   const vt_op_info *info = vt_op_info_get(op->code);
   const vt_op *first = op->code == VT_OP_REDUCE ? op->regions[0]->first : NULL;
   if (first) return !first->next && first->code == codes[reduction];
+  if (vt_op_is_marker(op)) return true;
   return !reduction &&
          (op->code == VT_OP_DOT || op->code == VT_OP_DOT_GENERAL || op->code == VT_OP_CONVOLUTION ||
           (info->flags & VT_OPF_ELTWISE && info->linear == VT_LINEAR_ALL));
