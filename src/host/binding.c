@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ASLEEP_NS = 1000 * 1000 }; // after so long without a run all threads have slept
+enum { ASLEEP_NS = 250 * 1000 }; // after so long without a run all threads have slept or will soon
 // Of larger teams GNU OpenMP ends threads when a library asks for a smaller one, and those that
 // take their places would be bound as the thread that makes them.
 enum { TEAM = 2 };

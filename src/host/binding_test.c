@@ -14,7 +14,7 @@
 
 #include "host/binding.h"
 
-enum { TEAM = 2, PAUSE_US = 5000 };
+enum { TEAM = 2, PAUSE_US = 500 };
 
 static cpu_set_t all;      // that the process may use: two
 static cpu_set_t of[TEAM]; // of each thread of the team
