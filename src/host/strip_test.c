@@ -386,7 +386,7 @@ static void few_rows_have_columns_of_their_own(void **state) {
 static void pixels_of_three_channels_stay_apart(void **state) {
   (void)state;
   enum { H = 9, W = 10, C = 3, K = 7, N = 64, OH = 5, OW = 5, PAD = 3 };
-  if (!vt_host_fast_bf16()) skip();
+  if (!vt_host_fast_bf16() || vt_host_has_amx()) skip(); // its sums do not lie densely
   vt_strip strip = {.batch_rank = 1,
                     .batch_sizes = {1},
                     .m = OH * OW,
