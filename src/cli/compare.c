@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // compare.c - `vtpu compare`: one program on several slices. A file is predicted; a program of a
-// framework is run on each slice in turn, and its dearest program counts as the step.
+// framework is run on each slice in turn, and what is dearest on the first counts as the step on
+// all.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -72,7 +73,16 @@ static void predict_file(const char *file, candidate *c) {
   if (st) take_error(st, c);
 }
 
-static void run_program(char **command, candidate *c) {
+// The program of that name; NULL or none such: the dearest.
+static const vt_predicted_program *find_step(const vt_run_use *use, const char *name) {
+  for (uint32_t i = 0; name && i < use->program_count; i++) {
+    const vt_predicted_program *p = &use->programs_run[i];
+    if (p->bound[0] && !strcmp(p->name, name)) return p;
+  }
+  return &use->programs_run[0];
+}
+
+static void run_program(char **command, const char *step, candidate *c) {
   vt_arena arena = {0};
   vt_run_use use;
   fprintf(stderr, "vtpu compare: %s\n", c->slice.name);
@@ -89,7 +99,7 @@ static void run_program(char **command, candidate *c) {
   } else if (!use.program_count || !use.programs_run[0].bound[0]) {
     snprintf(c->why, sizeof c->why, "the program ran nothing on the TPU");
   } else {
-    const vt_predicted_program *p = &use.programs_run[0];
+    const vt_predicted_program *p = find_step(&use, step);
     c->seconds = p->seconds;
     c->mfu = p->mfu;
     c->hbm = (double)p->hbm_peak_bytes;
@@ -225,11 +235,13 @@ int vt_cli_compare(const vt_args *args) {
     st = VT_OK;
   }
   if (st) return vt_cli_fail("compare", st);
+  const char *step = NULL;
   for (size_t i = 0; i < count; i++) {
     if (args->rest_count)
-      run_program(args->rest, &all[i]);
+      run_program(args->rest, step, &all[i]);
     else
       predict_file(args->words.data[0], &all[i]);
+    if (!step && !*all[i].why) step = all[i].step;
   }
   if (vt_args_on(args, "json"))
     print_json(all, count, &t);

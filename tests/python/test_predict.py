@@ -387,6 +387,22 @@ else:
     assert "waiting for the host" in said.stdout and "MFU" in said.stdout
 
 
+
+SGD = """
+import jax, jax.numpy as jnp
+step = jax.jit(jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w))))
+w, x = jnp.ones((512, 512)), jnp.ones((64, 512))
+for i in range(5):
+  w = w - 0.1 * step(w, x)
+"""
+
+
+def test_all_slices_are_compared_by_one_step():
+    """Subtracting, outside of jit, is the dearest program on v5litepod-8, the gradient on v4-8."""
+    rows = json.loads(vtpu("compare", "-t", "v4-8,v5litepod-8", "--json", "--", sys.executable, "-c", SGD).stdout)
+    assert [row["step"] for row in rows] == ["jit__lambda"] * 2
+
+
 def test_a_program_is_compared_by_running_it(tpu_only):
     said = vtpu("compare", "-t", "v5litepod-1,v6e-1", "--json", "--", sys.executable, "-c", PROGRAM)
     assert said.returncode == 0, said.stderr
