@@ -202,9 +202,10 @@ static bool rounds_image(const vt_op *op) {
          op->results[0].type.dtype == VT_BF16;
 }
 
-static bool pays(const vt_op *op, const vt_strip *strip) {
-  return vt_strip_pays(strip) ||
-         (op->code == VT_OP_CONVOLUTION && strip->alone && vt_strip_pays_few(strip->m, strip->n));
+static bool pays(const vt_plan *plan, const vt_step *step, const vt_strip *strip, int right) {
+  return vt_strip_pays(strip, vt_keep_likely(plan, step->inputs[right])) ||
+         (step->op->code == VT_OP_CONVOLUTION && strip->alone &&
+          vt_strip_pays_few(strip->m, strip->n));
 }
 
 static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool swapped,
@@ -215,7 +216,8 @@ static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool 
   if (step->inputs[0]->type.dtype != VT_BF16 || step->inputs[1]->type.dtype != VT_BF16 ||
       (out != VT_F32 && out != VT_BF16) || (swapped && step->input_count > 2))
     return false;
-  if (!vt_strip_prepare(&strip) || !(pays(step->op, &strip) || plan->program->options.compile_all))
+  if (!vt_strip_prepare(&strip) ||
+      !(pays(plan, step, &strip, !swapped) || plan->program->options.compile_all))
     return false;
   strip_body *body = VT_NEW(&plan->program->arena, strip_body);
   *body =

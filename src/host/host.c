@@ -170,7 +170,7 @@ static vt_status keep_wide(vt_program *program) {
   bool changed;
   bool (*sums)(const vt_op *) = NULL; // of products that what follows can join
   if (vt_host_fast_bf16() && !is_skipped("wide_sums"))
-    sums = vt_host_has_amx() ? vt_is_narrow_product : vt_is_narrow_image;
+    sums = vt_host_has_amx() ? vt_is_narrow_product : vt_is_narrow_pairs;
   if (!is_skipped("wide_chains")) VT_TRY(vt_wide_chains(program->module, sums, &changed));
   return sums ? vt_wide_sums(program->module, sums, &changed) : VT_OK;
 }

@@ -32,6 +32,7 @@ enum {
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
+  MOST_ROWS = 1024,               // of a matrix that is read again for each task
   PICTURE = 4,                    // channels, at most
   FEWEST_ROWS = 64,               // of an image, below which weights are what takes time
   MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
@@ -110,12 +111,16 @@ static bool own_rhs(const vt_strip *p) {
 }
 
 // Few rows: each task has all of them and some columns, so that the right side, which comes from
-// memory, is read once.
+// memory, is read once. Of a matrix these may be more than of an image, which is copied, where all
+// threads have as much to do.
 static bool choose_columns(vt_strip *p) {
-  int64_t rows = rows_of_item(p);
+  int64_t rows = rows_of_item(p), groups = tiles_of(p->n, COLUMNS);
+  int64_t rounds = tiles_of(groups, p->threads);
   if (p->tiles || p->items != 1 || p->rows || p->whole_rows || own_rhs(p)) return false;
-  if (rows_of_task(p, rows) >= FEWEST_ROWS || p->n < COLUMNS * p->threads) return false;
-  int64_t groups = tiles_of(p->n, COLUMNS), best = 0, least_time = INT64_MAX;
+  if (rows_of_task(p, rows) >= (p->windowed ? FEWEST_ROWS : MOST_ROWS)) return false;
+  if (p->n < COLUMNS * p->threads) return false;
+  if (!p->windowed && 8 * groups < 7 * rounds * p->threads) return false;
+  int64_t best = 0, least_time = INT64_MAX;
   int64_t sums = COLUMNS * rows_of_task(p, rows) * 4;
   for (int64_t each = 1; each <= groups; each++) {
     int64_t tasks = tiles_of(groups, each), time = tiles_of(tasks, p->threads) * each;
@@ -194,11 +199,12 @@ static bool few_channels(const vt_strip *p) {
   return p->window.channels < PAIRED && !vt_strip_pays_picture(p->window.channels, p->n, p->k);
 }
 
-bool vt_strip_pays(const vt_strip *p) {
-  int64_t each = p->m * p->n * p->k;
-  // Measured in pairs: few rows do not pay for columns that come from memory, nor few columns or
-  // channels.
-  if (!p->tiles && p->m * (own_rhs(p) ? 1 : p->items) < FEW_ROWS) return false;
+bool vt_strip_pays(const vt_strip *p, bool kept) {
+  int64_t each = p->m * p->n * p->k, rows = p->m * (own_rhs(p) ? 1 : p->items);
+  // Measured in pairs: few rows do not pay for a right side that is laid out for them, nor few
+  // columns or channels.
+  int64_t fewest = kept && p->alone && !p->windowed ? T : FEW_ROWS;
+  if (!p->tiles && rows < fewest) return false;
   if (!p->tiles && (p->n < COLUMNS || (p->windowed && few_channels(p)))) return false;
   return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
 }

@@ -192,6 +192,11 @@ static const char narrowing[] =
          "[[0, 0], [0, 0]]")
         OP("a", "multiply", "s", "y", PIXELS) "%r = stablehlo.negate %a : " PIXELS "\n";
 
+#define HALVES "tensor<300x96xbf16>"
+static const char narrow_product[] =
+    DOT("s", "x", "w", "(tensor<300x64xbf16>, tensor<64x96xbf16>) -> " HALVES)
+        OP("a", "multiply", "s", "y", HALVES) "%r = stablehlo.negate %a : " HALVES "\n";
+
 static const row rows[] = {
     {"rows in another order", "%x: tensor<20x50x64xbf16>, %w: tensor<64x48xbf16>",
      "tensor<50x20x48xf32>", turned, true},
@@ -365,6 +370,8 @@ static void sums_go_on_from_bf16(void **state) {
       {"fewer channels in bf16",
        "%x: tensor<1x20x20x128xbf16>, %w: tensor<1x1x128x64xbf16>, %y: " PIXELS, PIXELS, narrowing,
        true},
+      {"product in bf16", "%x: tensor<300x64xbf16>, %w: tensor<64x96xbf16>, %y: " HALVES, HALVES,
+       narrow_product, true},
   };
   for (size_t i = 0; i < sizeof narrow_rows / sizeof *narrow_rows; i++)
     check(&narrow_rows[i], true, 0);
@@ -373,10 +380,15 @@ static void sums_go_on_from_bf16(void **state) {
 static void few_rows_have_columns_of_their_own(void **state) {
   (void)state;
   if (!vt_host_fast_bf16() || vt_host_has_amx() || omp_get_max_threads() > 4) skip();
-  for (int m = 48; m <= 64; m += 16) {
+  static const int64_t sizes[] = {8, 48, 64, 512, 1024};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    int64_t m = sizes[i];
     vt_strip strip = {.m = m, .n = 512, .k = 256, .lhs_row = 256, .rhs_row = 512, .rhs_column = 1};
     assert_true(vt_strip_prepare(&strip));
-    assert_int_equal(strip.alone, m < 64);
+    assert_int_equal(strip.alone, m < 1024);
+    // A right side is laid out for few rows only where it stays so.
+    assert_int_equal(vt_strip_pays(&strip, true), m >= 16);
+    assert_int_equal(vt_strip_pays(&strip, false), m >= 256);
     if (!strip.alone) continue;
     assert_int_equal(strip.block_m, m);
     assert_int_equal(strip.n / strip.block_n % strip.threads, 0);

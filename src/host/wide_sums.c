@@ -33,8 +33,9 @@ bool vt_is_narrow_product(const vt_op *op) {
          op->operands[1]->type.dtype == VT_BF16 && vt_op_is_matrix_product(op);
 }
 
-bool vt_is_narrow_image(const vt_op *op) {
-  if (op->code != VT_OP_CONVOLUTION || !vt_is_narrow_product(op)) return false;
+bool vt_is_narrow_pairs(const vt_op *op) {
+  if (!vt_is_narrow_product(op)) return false;
+  if (op->code == VT_OP_DOT_GENERAL) return true;
   vt_type type = op->results[0].type;
   int64_t columns = type.dims[vt_attr_i64(op, VT_ATTR_OUTPUT_FEATURE_DIMENSION)];
   if (!columns) return false;

@@ -8,7 +8,7 @@
 // A dot or convolution of bf16 with a result of bf16.
 bool vt_is_narrow_product(const vt_op *op);
 // Those of them that run in strips without the matrix unit, too, with what follows them (strip.h).
-bool vt_is_narrow_image(const vt_op *op);
+bool vt_is_narrow_pairs(const vt_op *op);
 // `which`: a filter of products.
 vt_status vt_wide_sums(vt_module *module, bool (*which)(const vt_op *),
                        bool *out_changed) VT_CHECKED;
