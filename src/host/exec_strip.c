@@ -14,6 +14,7 @@
 #include "host/plan.h"
 #include "host/steps.h"
 #include "host/strip.h"
+#include "host/strip_mask.h"
 #include "host/strip_spread.h"
 
 // Of sums that generated code reads, whose rows lie as far apart as the result's.
@@ -48,7 +49,8 @@ typedef struct strip_body {
   bool spreads; // the output behind the group's is what `spread` adds up
   vt_strip_spread spread;
   int64_t spread_offset;
-  bool has_second; // the group's result is the left side of a product with the last input
+  const vt_strip_mask *mask; // outside of which the group does not use sums; NULL: none
+  bool has_second;           // the group's result is the left side of a product with the last input
   vt_strip second;
   strip_target target; // of the product without a group, or of the second
 } strip_body;
@@ -68,6 +70,11 @@ static void finish_kernel(void *user, float *sums, int64_t row, int64_t rows, in
   if (body->adds) part.block = body->blocks + task * vt_kernel_block_bytes(*body->kernel);
   vt_kernel_run_rows(*body->kernel, body->pointers, &part);
   if (body->spreads) vt_spread_add(&body->spread, task, part.instead, part.block, &part);
+}
+
+static void leave_out(void *user, int64_t row, int64_t rows, uint64_t *bits) {
+  const strip_body *body = user;
+  vt_strip_unused(body->mask, body->pointers, row, rows, bits);
 }
 
 static int64_t place_of(const vt_strip *strip, const strip_target *target, int64_t row) {
@@ -154,6 +161,7 @@ static vt_status run_strip(const vt_step *step, vt_exec *exec, vt_frame *const *
       run.lay = !step->kept || !step->kept->ready;
     }
     if (body->kernel) bind_kernel(step, body, slots);
+    if (body->mask) run.unread = leave_out;
     if (body->has_second) {
       run.second = &body->second;
       run.second_rhs = slots[step->input_slots[step->input_count - 1]];
@@ -350,6 +358,7 @@ static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_
   if (body->adds) vt_strip_fix_rows(strip);
   if (!vt_strip_prepare(strip) || strip->sums_bytes > MAX_SUMS) return false;
   if (!keeps) vt_group_give_rows(group, port, strip->n, strip->sums_row);
+  if (!keeps && !strip->windowed) body->mask = vt_strip_find_mask(arena, group, port, strip->n);
   body->kernel = vt_step_kernel_of(reader);
   body->group = group;
   body->pointers = VT_NEW_ARRAY(arena, void *, reader->input_count + reader->output_count);

@@ -64,7 +64,7 @@ static bool prepare_window(vt_strip *p) {
   p->runs = w->kernel[0] * (joined ? 1 : w->kernel[1]);
   bool one_tap = w->kernel[1] == 1 || w->rhs_taps[1] == w->channels || w->channels % PAIRED == 0;
   bool lies = p->rhs_column == 1 || (p->channels == w->channels && one_tap);
-  return lies && p->runs <= VT_STRIP_RUNS;
+  return lies && p->length > 1 && p->runs <= VT_STRIP_RUNS;
 }
 
 // Where the runs begin in a copied image of `lines` lines for each remainder.
@@ -447,11 +447,11 @@ typedef struct place {
 // Some tiles of each run.
 typedef struct piece {
   int64_t runs, tile, tiles;
-  bool tail; // and the numbers behind them
+  bool tail;    // and the numbers behind them
+  bool goes_on; // from the sums that are there
 } piece;
 
-// One or two rows of tiles times one or two columns, added to what `to` holds unless this is the
-// first piece. `fetches`: what is multiplied next is on its way, two tiles at each step.
+// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its way, two tiles at each step.
 AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const piece *k,
                                                                const side *lhs, const char *tile,
                                                                const place *to, const int rows,
@@ -460,7 +460,7 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
   const char *next = tile + columns * across;
 #define START(sum)                                                                                 \
   do {                                                                                             \
-    if (!k->tile)                                                                                  \
+    if (!k->goes_on)                                                                               \
       _tile_zero(sum);                                                                             \
     else                                                                                           \
       _tile_loadd(sum, to[sum].to, to[sum].stride);                                                \
@@ -505,7 +505,14 @@ typedef struct task {
   int64_t rows;
   int64_t behind; // columns of the right side, from the first of the task, that follow each other
   bool fetches;   // the right side is not in the second cache yet
+  int64_t from, until;             // tiles of K, with what is behind whole ones
+  uint64_t unread[VT_STRIP_WORDS]; // groups of columns that are left out
 } task;
+
+static bool is_unread(const task *t, int64_t column) {
+  int64_t group = column / VT_STRIP_GROUP;
+  return group < 64 * VT_STRIP_WORDS && (t->unread[group / 64] >> group % 64 & 1);
+}
 
 static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
   bool edge = t->edge && (tile + 1) * T > t->rows;
@@ -559,10 +566,11 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
     side lhs = {.along = 2 * PAIRED};
     for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
     if (packs) pack_side(k, high, &lhs, own);
-    if (!k->tile) fetch_rows(t, i + FETCHED);
+    if (!k->goes_on) fetch_rows(t, i + FETCHED);
     for (int64_t j = 0; j < end; j += 2)
-      multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
-                    t->fetches && i == 0 && j + 2 < end);
+      if (!is_unread(t, j * T))
+        multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
+                      t->fetches && i == 0 && j + 2 < end);
   }
 }
 
@@ -588,6 +596,8 @@ static void multiply_pairs(const task *t, const char *rhs, int64_t columns) {
   if (p->windowed) pairs.line = p->window.output[1], pairs.lhs_line = p->pitch * p->channels * 2;
   pairs.sums = t->sums, pairs.sums_row = t->sums_row, pairs.columns = columns;
   pairs.fetches = t->fetches, pairs.behind = t->behind;
+  pairs.from = t->from * T, pairs.until = least(t->until * T, p->length / 2);
+  pairs.unread = t->unread;
   vt_strip_multiply_pairs(&pairs);
 }
 
@@ -604,10 +614,12 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
     return;
   }
   for (int64_t i = 0; i < FETCHED; i += 2) fetch_rows(t, i);
-  int64_t pieces = most(1, (p->full + DEPTH / 2) / DEPTH), tiles = tiles_of(p->full, pieces);
-  for (int64_t d = 0; d == 0 || d < p->full; d += most(tiles, 1)) {
-    int64_t count = least(tiles, p->full - d);
-    piece k = {.runs = 1, .tile = d, .tiles = count, .tail = p->tail && d + count == p->full};
+  int64_t full = least(t->until, p->full), pieces = most(1, (full - t->from + DEPTH / 2) / DEPTH);
+  int64_t tiles = most(1, tiles_of(full - t->from, pieces));
+  for (int64_t d = t->from; d == t->from || d < full; d += tiles) {
+    int64_t count = least(tiles, full - d);
+    piece k = {.runs = 1, .tile = d, .tiles = count, .goes_on = d > t->from};
+    k.tail = d + count == p->full && t->until > p->full;
     multiply_piece(t, &k, rhs, columns);
   }
 }
@@ -696,11 +708,42 @@ static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, i
   clear_end(p, (uint16_t *)(void *)own);
 }
 
+// Whether this tile of K is zero in all rows of the left side.
+static bool is_zero(const task *t, int64_t tile) {
+  size_t bytes = (size_t)least(PAIRED, t->p->k - tile * PAIRED) * 2;
+  for (int64_t i = 0; i < t->rows; i++) {
+    uint64_t numbers[PAIRED / 4] = {0}, any = 0;
+    memcpy(numbers, t->lhs + i * t->lhs_stride + tile * 2 * PAIRED, bytes);
+    for (int w = 0; w < PAIRED / 4; w++) any |= numbers[w];
+    if (any) return false;
+  }
+  return true;
+}
+
+// Whether the right side is finite in this tile of K.
+AMX static bool is_finite(const task *t, int64_t tile) {
+  const __m512i all_ones = _mm512_set1_epi16(0x7f80);
+  for (int64_t j = 0; j < tiles_of(t->p->n, T); j++) {
+    const char *from = t->rhs + (j * t->p->depth + tile) * TILE_BYTES;
+    for (int64_t at = 0; at < TILE_BYTES; at += 64) {
+      __m512i exponents = _mm512_and_si512(_mm512_loadu_si512(from + at), all_ones);
+      if (_mm512_cmpeq_epi16_mask(exponents, all_ones)) return false;
+    }
+  }
+  return true;
+}
+
+// Of probabilities those behind the present are zero. Zero times what is not finite is no number.
+static void leave_zeros_out(task *t) {
+  while (t->until > 1 && is_zero(t, t->until - 1) && is_finite(t, t->until - 1)) t->until--;
+  while (t->from < t->until - 1 && is_zero(t, t->from) && is_finite(t, t->from)) t->from++;
+}
+
 // Rows (lines) [first, first + rows) of an item, and a block of columns.
 static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
                      int64_t column, int64_t columns, room *own) {
   const vt_strip *p = r->strip;
-  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid};
+  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .until = tiles_of(p->length, PAIRED)};
   t.sums = own->sums, t.sums_row = p->sums_row;
   if (r->result) {
     int64_t row = item * p->m + first * (p->windowed ? p->window.output[1] : 1);
@@ -715,12 +758,15 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
   else
     take_rows(p, from, first, rows, own->lhs, &t);
   own->column = column;
+  if (r->unread && columns == p->n) r->unread(r->user, item * p->m + first, rows, t.unread);
   multiply_task(&t, column, columns);
   finish_task(r, &t, item, first, rows, column, columns, own->middle);
   if (!r->second) return;
   const vt_strip *s = r->second;
   task next = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
   next.sums = own->second_sums, next.sums_row = s->sums_row, next.rows = rows;
+  next.until = tiles_of(s->k, PAIRED);
+  leave_zeros_out(&next);
   take_tiles(s);
   multiply_task(&next, 0, s->n);
   take_tiles(p);

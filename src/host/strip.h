@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 enum { VT_STRIP_BATCH = 4, VT_STRIP_RUNS = 64 };
+// Columns that are left out together, and words of bits for them: of those behind, all are computed.
+enum { VT_STRIP_GROUP = 64, VT_STRIP_WORDS = 4 };
 
 // The left side of a convolution: pixels of `channels` contiguous numbers. Strides in elements.
 typedef struct vt_strip_window {
@@ -63,6 +65,9 @@ typedef struct vt_strip {
 typedef void vt_strip_finish(void *user, float *sums, int64_t row, int64_t rows, int64_t column,
                              int64_t columns, void *middle);
 
+// Sets bits of groups of columns of which `finish` uses no sum in these rows.
+typedef void vt_strip_unread(void *user, int64_t row, int64_t rows, uint64_t *bits);
+
 // False when the processor has no such unit, or the form is not supported. To be called again when
 // `whole_rows` changes.
 bool vt_strip_prepare(vt_strip *strip);
@@ -92,6 +97,7 @@ typedef struct vt_strip_run {
   void *laid;              // `rhs` laid out, the same for all items; NULL: each item has its own
   bool lay;                // which is to be done now
   vt_strip_finish *finish; // NULL: none
+  vt_strip_unread *unread; // NULL: it uses all; of tasks with all columns
   float *result;           // dense, sums are written there; NULL: they are `finish`'s alone
   const vt_strip *second;  // NULL: none
   const void *second_rhs;

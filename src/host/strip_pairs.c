@@ -112,13 +112,14 @@ static const char *row_at(const vt_strip_pairs *t, int64_t i) {
 static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t from, int64_t pairs) {
   const vt_strip *p = t->strip;
   int64_t left = (t->columns - column + LANES - 1) / LANES, wide = left < VECTORS ? left : VECTORS;
-  int64_t most = most_rows[wide - 1], whole = p->length / 2, group = column / (VECTORS * LANES);
+  int64_t most = most_rows[wide - 1], whole = t->until - t->from,
+          group = column / (VECTORS * LANES);
   // Parts of nearly the same number of rows: few sums would wait for each other.
   int64_t parts = (t->rows + most - 1) / most;
-  bool dense = !p->windowed && t->lhs_row == p->k * 2, more = from + pairs < whole;
+  bool dense = !p->windowed && t->lhs_row == p->k * 2, more = from + pairs < t->until;
   block b = {.strip = p, .across = p->depth * TILE_BYTES, .sums_row = t->sums_row};
-  b.pairs = pairs, b.goes_on = from > 0, b.odd = p->length % 2;
-  b.fetches = t->sums_row == p->n && !from;
+  b.pairs = pairs, b.goes_on = from > t->from, b.odd = p->length % 2;
+  b.fetches = t->sums_row == p->n && !b.goes_on;
   b.rhs = t->rhs + column / LANES * b.across + from * STEP;
   for (int64_t part = 0; part < parts; part++) {
     int64_t low = t->rows * part / parts, high = t->rows * (part + 1) / parts;
@@ -139,10 +140,17 @@ static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t fr
   }
 }
 
+static bool is_unread(const vt_strip_pairs *t, int64_t column) {
+  int64_t group = column / VT_STRIP_GROUP;
+  return group < 64 * VT_STRIP_WORDS && (t->unread[group / 64] >> group % 64 & 1);
+}
+
 void vt_strip_multiply_pairs(const vt_strip_pairs *t) {
   const vt_strip *p = t->strip;
-  int64_t whole = p->length / 2, piece = p->piece ? p->piece / 2 : whole;
-  for (int64_t from = 0; from < whole; from += piece)
+  int64_t piece = p->piece ? p->piece / 2 : t->until - t->from;
+  for (int64_t from = t->from; from < t->until; from += piece) {
+    int64_t pairs = t->until - from < piece ? t->until - from : piece;
     for (int64_t column = 0; column < t->columns; column += VECTORS * LANES)
-      multiply_columns(t, column, from, whole - from < piece ? whole - from : piece);
+      if (!is_unread(t, column)) multiply_columns(t, column, from, pairs);
+  }
 }

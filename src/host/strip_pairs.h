@@ -15,8 +15,10 @@ typedef struct vt_strip_pairs {
   float *sums;               // row 0, the first column
   int64_t sums_row;          // elements from a row to the next
   int64_t columns;
-  int64_t behind; // columns from the first on, of which those behind `columns` come next
-  bool fetches;   // the right side is not in the second cache yet
+  int64_t from, until;    // of K, in pairs: the rest is left out; a window has no rest
+  const uint64_t *unread; // groups of columns that are left out
+  int64_t behind;         // columns from the first on, of which those behind `columns` come next
+  bool fetches;           // the right side is not in the second cache yet
 } vt_strip_pairs;
 
 // Sums of some rows and columns; a row that is no whole vector is filled up.
