@@ -145,7 +145,7 @@ static bool is_skipped(const char *pass) {
 static vt_status cut_products(vt_program *program) {
   bool spread = false, cut = false, changed;
   if (!is_skipped("loop_products")) VT_TRY(vt_loop_products(program->module, &spread));
-  if (vt_host_has_amx() && !is_skipped("sliced_products"))
+  if (vt_host_fast_bf16() && !is_skipped("sliced_products"))
     VT_TRY(vt_sliced_products(program->module, &cut));
   bool turned = false, derived = false;
   if (!is_skipped("derived_stacks")) VT_TRY(vt_derived_stacks(program->module, &derived));
