@@ -451,7 +451,8 @@ typedef struct piece {
   bool goes_on; // from the sums that are there
 } piece;
 
-// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its way, two tiles at each step.
+// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
+// way, two tiles at each step.
 AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const piece *k,
                                                                const side *lhs, const char *tile,
                                                                const place *to, const int rows,

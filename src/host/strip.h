@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum { VT_STRIP_BATCH = 4, VT_STRIP_RUNS = 64 };
-// Columns that are left out together, and words of bits for them: of those behind, all are computed.
+// Columns that are left out together, and words of bits for them: those behind are all computed.
 enum { VT_STRIP_GROUP = 64, VT_STRIP_WORDS = 4 };
 
 // The left side of a convolution: pixels of `channels` contiguous numbers. Strides in elements.
