@@ -224,20 +224,26 @@ static bool make_step(vt_plan *plan, vt_step *step, const vt_strip *given, bool 
   if (step->inputs[0]->type.dtype != VT_BF16 || step->inputs[1]->type.dtype != VT_BF16 ||
       (out != VT_F32 && out != VT_BF16) || (swapped && step->input_count > 2))
     return false;
-  if (!vt_strip_prepare(&strip) ||
-      !(pays(plan, step, &strip, !swapped) || plan->program->options.compile_all))
-    return false;
+  if (!vt_strip_prepare(&strip)) return false;
+  bool pays_alone = plan->program->options.compile_all || pays(plan, step, &strip, !swapped);
+  if (!pays_alone && !vt_strip_pays_joined(&strip)) return false;
   strip_body *body = VT_NEW(&plan->program->arena, strip_body);
   *body =
       (strip_body){.strip = strip, .sides = {swapped, !swapped}, .laid = true, .target = *target};
   body->target.dtype = out;
   body->direct = writes_sums(step, &strip, target);
   for (int32_t d = 0; d < strip.batch_rank; d++) body->laid &= !strip.batch_strides[1][d];
-  reserve(step, body);
-  step->body = body;
-  step->run = run_strip;
-  step->runner = "strip";
-  return true;
+  vt_step *made = step;
+  if (!pays_alone) {
+    made = VT_NEW(&plan->program->arena, vt_step);
+    *made = *step;
+    step->strip = made;
+  }
+  reserve(made, body);
+  made->body = body;
+  made->run = run_strip;
+  made->runner = "strip";
+  return pays_alone;
 }
 
 bool vt_step_strip(vt_plan *plan, vt_step *step, const vt_strip *strip) {
@@ -373,12 +379,21 @@ static bool join(vt_plan *plan, const vt_step *product, vt_step *reader, uint32_
   return true;
 }
 
+// A step that is in strips, or would be if others joined it; NULL for any other.
+static const vt_step *in_strips(const vt_step *step) {
+  return step->run == run_strip ? step : step->strip;
+}
+
+static bool takes_left(const vt_step *step, uint32_t input) {
+  const vt_step *product = in_strips(step);
+  const strip_body *body = product ? product->body : NULL;
+  return body && !body->kernel && product->input_count == 2 && body->sides[0] == input;
+}
+
 // Makes `reader`, a product of what `first` gives, the step of both.
 static bool join_second(vt_plan *plan, const vt_step *first, vt_step *reader, uint32_t input) {
-  const strip_body *then = reader->body;
-  if (reader->run != run_strip || then->kernel || reader->input_count != 2 ||
-      then->sides[0] != input || first->outputs[0]->type.dtype != VT_BF16)
-    return false;
+  if (!takes_left(reader, input) || first->outputs[0]->type.dtype != VT_BF16) return false;
+  const strip_body *then = in_strips(reader)->body;
   strip_body *body = VT_NEW(&plan->program->arena, strip_body);
   *body = *(const strip_body *)first->body;
   body->second = then->strip;
@@ -425,7 +440,8 @@ static void join_spread(vt_plan *plan, vt_step *step, vt_step *end) {
 
 // Joins a step with the first of its readers; with a group that adds up also where there are more.
 static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader, bool once) {
-  if (step->run != run_strip || step->output_count != 1) return false;
+  step = in_strips(step);
+  if (!step || step->output_count != 1) return false;
   const strip_body *body = step->body;
   int32_t input = only_input(plan, reader, step->outputs[0]);
   if (input < 0 || body->has_second) return false;
@@ -435,26 +451,51 @@ static bool join_any(vt_plan *plan, const vt_step *step, vt_step *reader, bool o
          is_dense(&body->strip, &body->target) && join(plan, step, reader, (uint32_t)input, !once);
 }
 
-void vt_plan_strips(vt_plan *plan) {
-  vt_arena scratch = {0};
-  uint32_t *readers = VT_NEW_ARRAY(&scratch, uint32_t, plan->value_count);
-  vt_step **first = VT_NEW_ARRAY(&scratch, vt_step *, plan->value_count);
-  for (uint32_t r = 0; r < plan->result_count; r++) readers[plan->returns[r]->id]++;
+// By value id: how many steps and returns read it, and the first of the steps.
+typedef struct step_readers {
+  uint32_t *count;
+  vt_step **first;
+} step_readers;
+
+static step_readers find_readers(const vt_plan *plan, vt_arena *arena) {
+  step_readers r = {VT_NEW_ARRAY(arena, uint32_t, plan->value_count),
+                    VT_NEW_ARRAY(arena, vt_step *, plan->value_count)};
+  for (uint32_t i = 0; i < plan->result_count; i++) r.count[plan->returns[i]->id]++;
   for (uint32_t s = 0; s < plan->step_count; s++)
     for (uint32_t i = 0; i < plan->steps[s].input_count; i++) {
       int32_t root = plan->roots[plan->steps[s].inputs[i]->id]->id;
-      readers[root]++;
-      if (!first[root]) first[root] = &plan->steps[s];
+      r.count[root]++;
+      if (!r.first[root]) r.first[root] = &plan->steps[s];
     }
+  return r;
+}
+
+// What alone reads a step's only result; NULL when there are more.
+static vt_step *only_reader(const step_readers *r, const vt_step *step) {
+  if (step->output_count != 1 || r->count[step->outputs[0]->id] != 1) return NULL;
+  return r->first[step->outputs[0]->id];
+}
+
+// A product that is in strips only if others join it: a group and the product of what it gives.
+static bool is_joined(const vt_plan *plan, const step_readers *r, const vt_step *step) {
+  if (step->run == run_strip) return true;
+  const vt_step *group = only_reader(r, step), *then = group ? only_reader(r, group) : NULL;
+  int32_t input = then ? only_input(plan, then, group->outputs[0]) : -1;
+  return input >= 0 && takes_left(then, (uint32_t)input);
+}
+
+void vt_plan_strips(vt_plan *plan) {
+  vt_arena scratch = {0};
+  step_readers r = find_readers(plan, &scratch);
   uint32_t kept = 0;
   for (uint32_t s = 0; s < plan->step_count; s++) {
     vt_step *step = &plan->steps[s];
     if (!step->run) continue; // has joined one before it
     join_spread(plan, step, plan->steps + plan->step_count);
-    bool once = step->output_count == 1 && readers[step->outputs[0]->id] == 1;
-    vt_step *reader = step->output_count == 1 ? first[step->outputs[0]->id] : NULL;
-    bool joined = reader && join_any(plan, step, reader, once);
-    // `first` points behind what has been moved.
+    bool once = only_reader(&r, step) != NULL;
+    vt_step *reader = step->output_count == 1 ? r.first[step->outputs[0]->id] : NULL;
+    bool joined = reader && is_joined(plan, &r, step) && join_any(plan, step, reader, once);
+    // Readers are behind what has been moved.
     if (!joined) plan->steps[kept++] = *step;
   }
   plan->step_count = kept;

@@ -72,6 +72,7 @@ struct vt_step {
   bool begins;                      // its outputs are written when another step
   uint32_t ends;                    // waits for them, which has them as its last inputs
   const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
+  const vt_step *strip;             // the same in strips, if others join it; until they have
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
 

@@ -33,6 +33,7 @@ enum {
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
   MOST_ROWS = 1024,               // of a matrix that is read again for each task
+  FEWEST_JOINED = 96,             // rows of attention
   PICTURE = 4,                    // channels, at most
   FEWEST_ROWS = 64,               // of an image, below which weights are what takes time
   MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
@@ -207,6 +208,10 @@ bool vt_strip_pays(const vt_strip *p, bool kept) {
   if (!p->tiles && rows < fewest) return false;
   if (!p->tiles && (p->n < COLUMNS || (p->windowed && few_channels(p)))) return false;
   return p->m >= T && p->n >= T && p->k >= T && each * p->items >= MIN_PRODUCTS;
+}
+
+bool vt_strip_pays_joined(const vt_strip *p) {
+  return !p->tiles && own_rhs(p) && p->m >= FEWEST_JOINED && p->n >= COLUMNS && p->k >= T;
 }
 
 bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth) {

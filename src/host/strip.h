@@ -80,6 +80,8 @@ int64_t vt_strip_task(const vt_strip *strip, int64_t row);
 int64_t vt_strip_task_rows(const vt_strip *strip, int64_t task);
 // True when it is large enough to be worth it. `kept`: the right side is laid out once.
 bool vt_strip_pays(const vt_strip *strip, bool kept);
+// Whether a product with a right side of each item's own is, with one before and one behind it.
+bool vt_strip_pays_joined(const vt_strip *strip);
 // Whether a convolution of a picture is, one of so few channels.
 bool vt_strip_pays_picture(int64_t channels, int64_t columns, int64_t depth);
 // Whether a product of pixels is that has far fewer numbers than these.

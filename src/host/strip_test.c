@@ -268,17 +268,15 @@ static const row adding_rows[] = {
 };
 static const uint32_t kernels_behind[] = {0, 0, 1, 1, 0, 1};
 
-static vt_program *compile(const row *r, bool evaluator) {
+static vt_program *compile_some(const row *r, bool evaluator, bool all) {
   vt_text text = {0};
   vt_text_printf(&text, "module @m {\nfunc.func @main(%s) -> (%s) {\n%sreturn %%r : %s\n}\n}\n",
                  r->params, r->result, r->body, r->result);
   const char *string = vt_text_string(&text);
   vt_module *module = NULL;
   vt_program *program = NULL;
-  vt_host_options options = {.device_count = 1,
-                             .exact_dots = true,
-                             .evaluator_only = evaluator,
-                             .compile_all = !evaluator};
+  vt_host_options options = {
+      .device_count = 1, .exact_dots = true, .evaluator_only = evaluator, .compile_all = all};
   vt_pass_options passes = vt_host_passes(true);
   vt_status st = vt_import((vt_bytes){(const uint8_t *)string, strlen(string)}, &module);
   if (!st && !evaluator) st = vt_passes_run(module, &passes);
@@ -286,6 +284,10 @@ static vt_program *compile(const row *r, bool evaluator) {
   if (st) fail_msg("%s: %s\n%s", r->name, vt_status_message(st), string);
   vt_text_free(&text);
   return program;
+}
+
+static vt_program *compile(const row *r, bool evaluator) {
+  return compile_some(r, evaluator, !evaluator);
 }
 
 static void fill(void *data, vt_type type) {
@@ -395,6 +397,36 @@ static void what_is_masked_is_multiplied(void **state) {
   check(&infinite_row, true, 1);
 }
 
+#define HEADS  "tensor<2x128x3x64xbf16>"
+#define CHANCE "tensor<2x3x128x128xf32>"
+static const char short_attention[] =
+    "%s = stablehlo.dot_general %x, %w, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x "
+    "[3] : (" HEADS ", " HEADS ") -> " CHANCE "\n%e = stablehlo.exponential %s : " CHANCE "\n"
+    "%p = stablehlo.convert %e : (" CHANCE ") -> tensor<2x3x128x128xbf16>\n"
+    "%r = stablehlo.dot_general %p, %v, batching_dims = [0, 1] x [0, 2], contracting_dims = [3] x "
+    "[1] : (tensor<2x3x128x128xbf16>, " HEADS ") -> tensor<2x3x128x64xf32>\n";
+static const char short_scores[] =
+    "%s = stablehlo.dot_general %x, %w, batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x "
+    "[3] : (" HEADS ", " HEADS ") -> " CHANCE "\n%r = stablehlo.exponential %s : " CHANCE "\n";
+
+// A product of few rows with a right side of each item's own is in strips only with another.
+static void short_attention_is_joined(void **state) {
+  (void)state;
+  if (!vt_host_fast_bf16() || vt_host_has_amx()) skip();
+  static const row both = {"both", "%x: " HEADS ", %w: " HEADS ", %v: " HEADS,
+                           "tensor<2x3x128x64xf32>", short_attention, true},
+                   one = {"one", "%x: " HEADS ", %w: " HEADS, CHANCE, short_scores, true};
+  int threads = omp_get_max_threads();
+  if (threads > 2) omp_set_num_threads(2);
+  vt_program *joined = compile_some(&both, false, false), *alone = compile_some(&one, false, false);
+  omp_set_num_threads(threads);
+  assert_int_equal(joined->plan->step_count, 1);
+  assert_true(vt_step_is_strip(&joined->plan->steps[0]));
+  assert_int_equal(alone->plan->step_count, 2);
+  assert_false(vt_step_is_strip(&alone->plan->steps[0]));
+  vt_program_destroy(joined), vt_program_destroy(alone);
+}
+
 static void sums_go_on_from_bf16(void **state) {
   (void)state;
   static const row narrow_rows[] = {
@@ -487,6 +519,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_right),
                                      cmocka_unit_test(deep_products_are_cut_along_k),
                                      cmocka_unit_test(what_is_masked_is_multiplied),
+                                     cmocka_unit_test(short_attention_is_joined),
                                      cmocka_unit_test(sums_go_on_from_bf16),
                                      cmocka_unit_test(few_rows_have_columns_of_their_own),
                                      cmocka_unit_test(pixels_of_three_channels_stay_apart)};
