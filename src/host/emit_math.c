@@ -3,9 +3,9 @@
 // evaluator's loops.
 //
 // Worst error on normal results against f64, checked by emit_math_test over all exponents
-// (measured, ulp): exp 0.95, expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh 2.4, erf 1.4, erfc
-// 4.9, sin and cos 1.5 (of the larger of the result and 2^-24), rsqrt 1 (1.4 without FMA), cbrt
-// 0.5, atan2 1.6, power 0.53, others the evaluator's.
+// (measured, ulp): exp 0.95 (0.55 with AVX-512), expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh
+// 2.4, erf 1.4, erfc 4.9, sin and cos 1.5 (of the larger of the result and 2^-24), rsqrt 1 (1.4
+// without FMA), cbrt 0.5, atan2 1.6, power 0.53, others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted to minimize the worst relative
 // error. Only power needs more than f32 inside: an error of its logarithm grows by up to 2^7. f64
@@ -80,6 +80,80 @@ static value polynomial_by_pairs(vt_emitter *e, value x, value xx, int count, co
   return y;
 }
 
+// ---- What only some CPUs have.
+
+// A function of the CPU for registers of `width` f32, on vectors of two, one, or the first lanes of
+// one.
+static value by_registers(vt_emitter *e, int width, value (*function)(vt_emitter *, value, value),
+                          value x, value y) {
+  int lanes = e->target.lanes;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+  value parts[2] = {NULL}, order[64];
+  if (lanes == width) return function(e, x, y);
+  for (int i = 0; i < 64; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
+  for (int at = 0; at < lanes; at += width) {
+    value at_register[16];
+    for (int i = 0; i < width; i++) at_register[i] = order[at + i < lanes ? at + i : 0];
+    value some = LLVMConstVector(at_register, (unsigned)width);
+    parts[at / width] = function(e, LLVMBuildShuffleVector(e->builder, x, x, some, ""),
+                                 LLVMBuildShuffleVector(e->builder, y, y, some, ""));
+  }
+  return LLVMBuildShuffleVector(e->builder, parts[0], parts[1] ? parts[1] : parts[0],
+                                LLVMConstVector(order, (unsigned)lanes), "");
+}
+
+static value all_lanes(vt_emitter *e) {
+  return LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false);
+}
+static value immediate(vt_emitter *e, unsigned x) {
+  return LLVMConstInt(LLVMInt32TypeInContext(e->context), x, false);
+}
+enum { ROUND_AS_SET = 4 };
+
+static value range16(vt_emitter *e, value x, value y) {
+  enum { LEAST_SIZE = 2 };
+  value args[6] = {x, y, immediate(e, LEAST_SIZE), x, all_lanes(e), immediate(e, ROUND_AS_SET)};
+  return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.range.ps.512", 0, NULL, 6, args);
+}
+// x, but no further from zero than y; NaN becomes y.
+static value limit(vt_emitter *e, value x, double y) {
+  return by_registers(e, 16, range16, x, constant(e, y));
+}
+
+static value scale16(vt_emitter *e, value x, value n) {
+  value args[5] = {x, n, x, all_lanes(e), immediate(e, ROUND_AS_SET)};
+  return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
+}
+// x 2^n for a whole n of any size.
+static value scale(vt_emitter *e, value x, value n) {
+  return by_registers(e, 16, scale16, x, n);
+}
+
+// The sixteen numbers of a table, by the last four bits of x.
+static value of_table(vt_emitter *e, value x, const double *table) {
+  LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
+  value numbers[16];
+  for (int i = 0; i < 16; i++) numbers[i] = LLVMConstReal(f32, table[i]);
+  LLVMTypeRef ints = LLVMVectorType(LLVMInt32TypeInContext(e->context), 16);
+  value args[2] = {LLVMConstVector(numbers, 16), LLVMBuildBitCast(e->builder, x, ints, "")};
+  return vt_emit_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", 0, NULL, 2, args);
+}
+
+static value reciprocal16(vt_emitter *e, value x, value y) {
+  value args[3] = {x, y, all_lanes(e)};
+  return vt_emit_intrinsic(e, "llvm.x86.avx512.rcp14.ps.512", 0, NULL, 3, args);
+}
+static value rsqrt16(vt_emitter *e, value x, value y) {
+  value args[3] = {x, y, all_lanes(e)};
+  return vt_emit_intrinsic(e, "llvm.x86.avx512.rsqrt14.ps.512", 0, NULL, 3, args);
+}
+static value rsqrt8(vt_emitter *e, value x, value y) {
+  (void)y;
+  return vt_emit_intrinsic(e, "llvm.x86.avx.rsqrt.ps.256", 0, NULL, 1, &x);
+}
+
+// ---- Exponentials and logarithms.
+
 static LLVMTypeRef int_type(vt_emitter *e) {
   return vt_emit_type(e, VT_S32);
 }
@@ -118,8 +192,62 @@ static value reduced_exp(vt_emitter *e, value r, value power) {
   return add_bits(e, add(e, p, constant(e, 1)), power);
 }
 
-// Results beyond the normal numbers are chosen at the end, where r may be anything.
+// 2^(i/16), and by how much of itself each is too small.
+static value power16(vt_emitter *e, value x, value y) {
+  static const double table[16] = {1,          1.04427373, 1.09050775, 1.13878858,
+                                   1.18920708, 1.24185777, 1.29683959, 1.35425556,
+                                   1.41421354, 1.47682619, 1.54221082, 1.61049032,
+                                   1.68179286, 1.75625217, 1.8340081,  1.91520655};
+  (void)y;
+  return of_table(e, x, table);
+}
+static value power_rest16(vt_emitter *e, value x, value y) {
+  static const double table[16] = {0,
+                                   4.62854708e-08,
+                                   -1.19921571e-08,
+                                   4.72978236e-08,
+                                   3.19341809e-08,
+                                   3.62105731e-08,
+                                   -3.09907208e-08,
+                                   -7.47521317e-09,
+                                   1.71142713e-08,
+                                   -3.04768342e-08,
+                                   5.23333425e-09,
+                                   6.10759162e-09,
+                                   -1.47196054e-08,
+                                   -5.25879512e-09,
+                                   -6.12825982e-09,
+                                   5.14060921e-09};
+  (void)y;
+  return of_table(e, x, table);
+}
+
+// x = n ln 2 + r with n in sixteenths: 2^n is a number of the table times a power of two. Returns
+// r.
+static value reduce_by_table(vt_emitter *e, value x, value *out_n, value *out_shifted) {
+  value magic = constant(e, 0x1.8p19); // rounds to sixteenths, in the low bits
+  *out_shifted = fma3(e, x, constant(e, 1.4426950408889634), magic);
+  *out_n = sub(e, *out_shifted, magic);
+  value r = fma3(e, *out_n, constant(e, -0x1.62e4p-1), x);
+  return fma3(e, *out_n, constant(e, -0x1.7f7d1cp-20), r);
+}
+
+// exp(r) 2^n for what reduce_by_table gave.
+static value exp_by_table(vt_emitter *e, value r, value n, value shifted) {
+  value power = by_registers(e, 16, power16, shifted, shifted),
+        rest = by_registers(e, 16, power_rest16, shifted, shifted);
+  value p = fma3(e, r, constant(e, 0.166670576), constant(e, 0.500016212));
+  p = fma3(e, p, mul(e, r, r), add(e, r, rest));
+  return scale(e, fma3(e, power, p, power), n);
+}
+
+// Where x is out of range, r may be anything. By the table it is limited, and n says what comes
+// out: NaN is in n, too. Else results beyond the normal numbers are chosen at the end.
 static value emit_exp(vt_emitter *e, value x) {
+  if (e->target.avx512) {
+    value n, shifted, r = reduce_by_table(e, x, &n, &shifted);
+    return exp_by_table(e, limit(e, r, 0x1.8p-6), n, shifted);
+  }
   value power, r = reduce_exp(e, x, &power), y = reduced_exp(e, r, power);
   value over = add(e, x, constant(e, INFINITY)); // NaN stays
   y = choose(e, test(e, LLVMRealOLE, x, constant(e, 0x1.62e42ep6)), y, over);
@@ -172,31 +300,10 @@ static value emit_log(vt_emitter *e, value x) {
   return choose(e, low, choose(e, below, constant(e, NAN), constant(e, -INFINITY)), y);
 }
 
-// The CPU's estimate of a function of each lane, by registers: of two, one, or the first lanes of
-// one.
-static value estimate(vt_emitter *e, const char *name, value x) {
-  int lanes = e->target.lanes, width = e->target.avx512 ? 16 : 8;
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-  value parts[2] = {NULL}, order[64];
-  for (int i = 0; i < 64; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
-  for (int at = 0; at < lanes; at += width) {
-    value part = x, at_register[16];
-    for (int i = 0; i < width; i++) at_register[i] = order[at + i < lanes ? at + i : 0];
-    if (lanes != width)
-      part = LLVMBuildShuffleVector(e->builder, x, x, LLVMConstVector(at_register, (unsigned)width),
-                                    "");
-    value args[3] = {part, part, LLVMConstInt(LLVMInt16TypeInContext(e->context), 0xffff, false)};
-    parts[at / width] = vt_emit_intrinsic(e, name, 0, NULL, e->target.avx512 ? 3 : 1, args);
-  }
-  if (lanes == width) return parts[0];
-  return LLVMBuildShuffleVector(e->builder, parts[0], parts[1] ? parts[1] : parts[0],
-                                LLVMConstVector(order, (unsigned)lanes), "");
-}
-
 // x / y for y whose reciprocal is normal, 1.3 ulp: a division costs as much as ten multiplications.
 static value quotient(vt_emitter *e, value x, value y) {
   if (!e->target.avx512) return divide(e, x, y);
-  value near = estimate(e, "llvm.x86.avx512.rcp14.ps.512", y);
+  value near = by_registers(e, 16, reciprocal16, y, y);
   value off = fma3(e, negative(e, y), near, constant(e, 1));
   return mul(e, x, fma3(e, near, off, near));
 }
@@ -253,6 +360,17 @@ static value emit_erf(vt_emitter *e, value x) {
   return choose(e, test(e, LLVMRealOLT, a, split), near, far);
 }
 
+// exp(x - y) for a small y, and x from -87 to 0.
+static value exp_less(vt_emitter *e, value x, value y) {
+  value n, bits;
+  if (e->target.avx512) {
+    value r = reduce_by_table(e, x, &n, &bits);
+    return exp_by_table(e, sub(e, r, y), n, bits);
+  }
+  value r = reduce_exp(e, x, &bits);
+  return reduced_exp(e, sub(e, r, y), bits);
+}
+
 // exp(-x^2) p(u) u with u = 1 / (|x| + 2), and 2 - that for negative x; 0 from 9.3 on. Of x^2 the
 // rounding error goes into the argument of exp.
 static value emit_erfc(vt_emitter *e, value x) {
@@ -264,8 +382,7 @@ static value emit_erfc(vt_emitter *e, value x) {
   value t = sub(e, u, constant(e, 0.3)), tail = mul(e, a, a);
   value y = mul(e, u, polynomial_by_pairs(e, t, mul(e, t, t), 10, p));
   value rest = fma3(e, a, a, negative(e, tail));
-  value power, r = reduce_exp(e, negative(e, tail), &power);
-  y = mul(e, y, reduced_exp(e, sub(e, r, rest), power));
+  y = mul(e, y, exp_less(e, negative(e, tail), rest));
   return choose(e, test(e, LLVMRealOLT, x, constant(e, 0)), sub(e, constant(e, 2), y), y);
 }
 
@@ -274,8 +391,7 @@ static value emit_erfc(vt_emitter *e, value x) {
 static value emit_rsqrt(vt_emitter *e, value x) {
   bool close = e->target.avx512;
   if (!close && !e->target.fma) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
-  value near =
-      estimate(e, close ? "llvm.x86.avx512.rsqrt14.ps.512" : "llvm.x86.avx.rsqrt.ps.256", x);
+  value near = close ? by_registers(e, 16, rsqrt16, x, x) : by_registers(e, 8, rsqrt8, x, x);
   value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
   off = choose(e, test(e, LLVMRealOLT, off, constant(e, 0.01)), off, constant(e, 0.01));
   value step = mul(e, near, constant(e, 0.5));

@@ -16,6 +16,7 @@
 #include <xmmintrin.h>
 
 #include "eval/vec.h"
+#include "host/cpu.h"
 #include "host/fuse.h"
 #include "host/kernel.h"
 #include "ir/number.h"
@@ -108,15 +109,16 @@ static void functions_keep_their_ulp(void **state) {
       if (!(in[i] >= r->low && in[i] <= r->high)) in[i] = r->high < INFINITY ? r->high : 1e4f;
     }
     run_op(r->code, 1, &in, out);
-    double worst = 0;
+    bool by_table = r->code == VT_OP_EXPONENTIAL && vt_host_level() == 4;
+    double worst = 0, allowed = by_table ? 0.6 : r->ulp;
     float at = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
       double d = distance(r->least, r->reference((double)in[i]), out[i]);
       if (d > worst) worst = d, at = in[i];
     }
     print_message("%-24s worst %.3f ulp at %a, allowed %.1f\n", vt_op_short_name(r->code), worst,
-                  (double)at, r->ulp);
-    assert_true(worst <= r->ulp);
+                  (double)at, allowed);
+    assert_true(worst <= allowed);
   }
   free(in);
   free(out);
