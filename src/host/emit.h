@@ -46,6 +46,8 @@ uint32_t vt_nest_dims(const vt_nest *nest, const int64_t *accumulator_offsets, i
 int vt_nest_lanes(const vt_nest *nest, const vt_target *target);
 // True when rows end inside a vector and need masked stores.
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target);
+// How many rows are computed side by side.
+int32_t vt_nest_abreast(const vt_nest *nest, const vt_target *target);
 // Adds the function `name` to the module.
 void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name);
 
@@ -61,7 +63,7 @@ struct vt_code_source {
 // operand of this node, and what they cost; the node of a scatter that is the output, or -1;
 // whether rows are short enough for buffers; the maximum number of buffers in a nest; which nodes
 // are the same in all rows and worth computing once.
-enum { VT_NEST_BUFFERS = 4 };
+enum { VT_NEST_BUFFERS = 4, VT_NEST_ABREAST = 2 };
 void vt_nest_live(const vt_nest *nest, bool *live);
 // About how long the elements of one place of its space take one thread.
 int64_t vt_nest_picoseconds(const vt_nest *nest, const vt_target *target);
@@ -104,6 +106,8 @@ LLVMValueRef vt_emit_round(vt_emitter *e, vt_dtype dtype,
 LLVMValueRef vt_emit_constant(vt_emitter *e, const vt_literal *literal);
 LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef a,
                              LLVMValueRef b);
+// All lanes of x combined, by a fixed tree, in each lane.
+LLVMValueRef vt_emit_across(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x);
 // Whether x goes before y in an ARGMAX (ARGMIN): the larger (smaller) one, NaN first; of equals
 // that with the smaller index, if there are indices.
 LLVMValueRef vt_emit_goes_before(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,

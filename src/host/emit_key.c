@@ -121,6 +121,26 @@ int vt_nest_lanes(const vt_nest *nest, const vt_target *target) {
   return cost < PAIR_COST ? target->lanes : 2 * target->lanes;
 }
 
+// Rows that are reduced to a value wait for it: others are computed meanwhile. Together they fit
+// the first cache. Without AVX-512 registers do not suffice for two.
+int32_t vt_nest_abreast(const vt_nest *nest, const vt_target *target) {
+  enum { MOST_COLUMNS = 1024, MOST_NODES = 48 };
+  int64_t rows = 1, columns = nest->atoms[nest->atom_count - 1];
+  for (int32_t a = 0; a < nest->atom_count - 1; a++) rows *= nest->atoms[a];
+  if (!target->avx512 || rows == 1 || columns > MOST_COLUMNS) return 1;
+  bool live[VT_NEST_NODES], reduces = false;
+  int32_t nodes = 0;
+  vt_nest_live(nest, live);
+  for (uint32_t i = 0; i < nest->node_count; i++) {
+    const vt_nest_node *n = &nest->nodes[i];
+    if (!live[i]) continue;
+    if (n->accumulated || n->kind == VT_NODE_SCATTER) return 1;
+    reduces |= n->kind == VT_NODE_REDUCE;
+    nodes++;
+  }
+  return reduces && nodes <= MOST_NODES ? VT_NEST_ABREAST : 1;
+}
+
 bool vt_nest_is_ragged(const vt_nest *nest, const vt_target *target) {
   return nest->atom_count > 1 &&
          nest->atoms[nest->atom_count - 1] % vt_nest_lanes(nest, target) != 0;
@@ -238,10 +258,10 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
   bool live[VT_NEST_NODES], once[VT_NEST_NODES];
   vt_nest_live(nest, live);
   vt_nest_columns(nest, once);
-  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d s%d k%d f%d", vt_nest_lanes(nest, target),
+  vt_text_printf(key, "nest2 l%d%d%d a%d i%u r%d%d s%d k%d f%d", vt_nest_lanes(nest, target),
                  target->avx512, target->bf16, nest->atom_count, nest->input_count,
-                 vt_nest_is_ragged(nest, target), nest->stage_count, vt_nest_keeps_buffers(nest),
-                 nest->fold);
+                 vt_nest_is_ragged(nest, target), vt_nest_abreast(nest, target), nest->stage_count,
+                 vt_nest_keeps_buffers(nest), nest->fold);
   for (uint32_t i = 0; i < nest->node_count; i++) {
     const vt_nest_node *n = &nest->nodes[i];
     if (!live[i]) continue;

@@ -19,7 +19,6 @@
 
 enum { KEEP_COST = 6 };     // ops of recomputation that pay for a row buffer
 enum { BRANCH_COST = 16 };  // instructions that pay for a branch around them
-enum { CHEAP_COST = 5 };    // ops of a reduction that takes several vectors at once
 enum { GATHER_AHEAD = 64 }; // elements
 enum { BEFORE_ROWS = -2 };  // a pass
 
@@ -31,7 +30,7 @@ static LLVMValueRef load_dim(loops *l, uint32_t index) {
   return LLVMBuildLoad2(l->e->builder, i64_type(l), p, "");
 }
 
-static LLVMValueRef lane_numbers(loops *l, LLVMTypeRef element) {
+LLVMValueRef vt_nest_lane_numbers(loops *l, LLVMTypeRef element) {
   LLVMValueRef lanes[64];
   for (int i = 0; i < l->e->target.lanes; i++) lanes[i] = LLVMConstInt(element, (unsigned)i, false);
   return LLVMConstVector(lanes, (unsigned)l->e->target.lanes);
@@ -45,14 +44,14 @@ static LLVMValueRef at_column(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   return LLVMBuildGEP2(l->e->builder, vt_emit_memory_type(l->e, dtype), pointer, &l->column, 1, "");
 }
 
-static LLVMValueRef load_vector(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+LLVMValueRef vt_nest_load(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   LLVMValueRef load =
       LLVMBuildLoad2(l->e->builder, memory_vector(l, dtype), at_column(l, dtype, pointer), "");
   LLVMSetAlignment(load, (unsigned)vt_dtype_bytes(dtype));
   return vt_emit_from_memory(l->e, dtype, load);
 }
 
-static LLVMValueRef load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+LLVMValueRef vt_nest_load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
   LLVMValueRef load = LLVMBuildLoad2(l->e->builder, vt_emit_memory_type(l->e, dtype), pointer, "");
   return vt_emit_from_memory(l->e, dtype, vt_emit_spread(l->e, load));
 }
@@ -71,7 +70,7 @@ void vt_nest_store(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef 
   vt_emit_intrinsic(l->e, "llvm.masked.store", 2, types, 4, args);
 }
 
-static void store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x) {
+void vt_nest_store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x) {
   LLVMBuildStore(l->e->builder, first_lane(l, vt_emit_to_memory(l->e, dtype, x)), pointer);
 }
 
@@ -81,7 +80,7 @@ static void store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValu
 // last one stands for lanes behind it. 32 bits hold them.
 static LLVMValueRef folded_places(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;
-  LLVMValueRef column = lane_numbers(l, i32_type(l)), strides[2];
+  LLVMValueRef column = vt_nest_lane_numbers(l, i32_type(l)), strides[2];
   if (vt_node_fold(l->nest, n) != VT_FOLD_SAME) {
     LLVMValueRef first = LLVMBuildTrunc(b, l->column, i32_type(l), "");
     LLVMValueRef last = LLVMBuildTrunc(b, l->columns, i32_type(l), "");
@@ -121,7 +120,7 @@ static LLVMValueRef folded_load(loops *l, node_state *s, const vt_nest_node *n) 
   // The vector begins with a whole row, which is one element here.
   LLVMValueRef column = l->column, lanes[64];
   l->column = LLVMBuildUDiv(b, column, i64_constant(l, l->nest->fold), "");
-  LLVMValueRef x = load_vector(l, dtype, s->row_pointer);
+  LLVMValueRef x = vt_nest_load(l, dtype, s->row_pointer);
   l->column = column;
   for (int i = 0; i < l->e->target.lanes; i++)
     lanes[i] = LLVMConstInt(i32_type(l), (unsigned)(i / l->nest->fold), false);
@@ -151,7 +150,7 @@ static LLVMValueRef iota_value(loops *l, node_state *s, const vt_nest_node *n) {
   if (s->level == VT_LEVEL_FULL) start = LLVMBuildAdd(b, start, l->column, "");
   if (!is_float && vt_dtype_get(dtype)->bits < 64) start = LLVMBuildTrunc(b, start, element, "");
   LLVMValueRef x = vt_emit_spread(l->e, start);
-  if (s->level == VT_LEVEL_FULL) x = LLVMBuildAdd(b, x, lane_numbers(l, element), "");
+  if (s->level == VT_LEVEL_FULL) x = LLVMBuildAdd(b, x, vt_nest_lane_numbers(l, element), "");
   if (is_float) x = vt_emit_round(e, dtype, LLVMBuildSIToFP(b, x, vt_emit_type(e, dtype), ""));
   return x;
 }
@@ -166,7 +165,7 @@ LLVMValueRef vt_nest_offsets(loops *l, node_state *s, const vt_nest_node *n, LLV
   if (s->column_stride) {
     LLVMValueRef last = LLVMBuildSub(b, l->columns, i64_constant(l, 1), "");
     LLVMValueRef x =
-        LLVMBuildAdd(b, vt_emit_spread(l->e, l->column), lane_numbers(l, i64_type(l)), "");
+        LLVMBuildAdd(b, vt_emit_spread(l->e, l->column), vt_nest_lane_numbers(l, i64_type(l)), "");
     last = vt_emit_spread(l->e, last);
     x = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, x, last, ""), last, x, "");
     if (n->narrow) x = LLVMBuildTrunc(b, x, type, "");
@@ -236,7 +235,7 @@ static LLVMValueRef gather_value(loops *l, node_state *s, const vt_nest_node *n)
   if (fetched && s->level == VT_LEVEL_FULL && !l->fetching) fetch_gathered(l, s, n);
   LLVMValueRef offset = vt_nest_offsets(l, s, n, NULL);
   if (s->level != VT_LEVEL_FULL)
-    return load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
+    return vt_nest_load_splat(l, dtype, byte_offset(l, s->row_pointer, first_lane(l, offset)));
   return vt_emit_from_memory(l->e, dtype, gather_lanes(l, s, dtype, offset));
 }
 
@@ -275,8 +274,8 @@ static LLVMValueRef compute(loops *l, uint32_t node) {
     return vt_emit_constant(l->e, vt_attr_literal(n->op, VT_ATTR_VALUE));
   case VT_NODE_LOAD:
     if (n->folded) return folded_load(l, s, n);
-    return s->level == VT_LEVEL_FULL ? load_vector(l, dtype, s->row_pointer)
-                                     : load_splat(l, dtype, s->row_pointer);
+    return s->level == VT_LEVEL_FULL ? vt_nest_load(l, dtype, s->row_pointer)
+                                     : vt_nest_load_splat(l, dtype, s->row_pointer);
   case VT_NODE_IOTA:
     return n->folded ? folded_iota(l, s, n) : iota_value(l, s, n);
   case VT_NODE_GATHER:
@@ -307,7 +306,7 @@ LLVMValueRef vt_nest_value(loops *l, uint32_t node) {
   }
   if (s->pass == l->pass) return s->in_pass;
   if ((s->filled && l->pass != BEFORE_ROWS) || (s->kept && l->pass > __builtin_ctz(s->uses)))
-    s->in_pass = load_vector(l, vt_emit_compute_dtype(n->value->type.dtype), s->buffer);
+    s->in_pass = vt_nest_load(l, vt_emit_compute_dtype(n->value->type.dtype), s->buffer);
   else
     s->in_pass = compute(l, node);
   s->pass = l->pass;
@@ -316,7 +315,7 @@ LLVMValueRef vt_nest_value(loops *l, uint32_t node) {
 
 // ---- Row buffers.
 
-static int recompute_cost(loops *l, uint32_t node, bool *seen) {
+int vt_nest_cost(loops *l, uint32_t node, bool *seen) {
   const vt_nest_node *n = &l->nest->nodes[node];
   if (seen[node] || l->state[node].level != VT_LEVEL_FULL || l->state[node].filled) return 0;
   seen[node] = true;
@@ -324,7 +323,7 @@ static int recompute_cost(loops *l, uint32_t node, bool *seen) {
   if (n->kind == VT_NODE_OP)
     cost = vt_op_info_get(n->op->code)->cost > VT_COST_CHEAP ? KEEP_COST : 1;
   if (n->kind == VT_NODE_GATHER) cost = KEEP_COST;
-  for (uint32_t i = 0; i < n->operand_count; i++) cost += recompute_cost(l, n->operands[i], seen);
+  for (uint32_t i = 0; i < n->operand_count; i++) cost += vt_nest_cost(l, n->operands[i], seen);
   return cost;
 }
 
@@ -396,7 +395,7 @@ static void choose_kept(loops *l) {
         if (user->operands[o] == i && (at & ~(s->uses & (0 - s->uses)))) direct = true;
     }
     memset(seen, 0, sizeof seen);
-    if (!direct || recompute_cost(l, i, seen) < KEEP_COST) continue;
+    if (!direct || vt_nest_cost(l, i, seen) < KEEP_COST) continue;
     add_buffer(l, i);
     s->kept = true;
     count++;
@@ -443,11 +442,11 @@ static void place_pointers(loops *l) {
 }
 
 // Row offsets of every access that moves with the rows.
-static void place_row(loops *l) {
+static void place_row(loops *l, LLVMValueRef row) {
   const vt_nest *nest = l->nest;
   LLVMBuilderRef b = l->e->builder;
   int32_t rows = nest->atom_count - 1;
-  LLVMValueRef index[VT_NEST_ATOMS], rest = l->row;
+  LLVMValueRef index[VT_NEST_ATOMS], rest = row;
   for (int32_t a = rows - 1; a > 0; a--) {
     LLVMValueRef size = l->dim_values[a];
     LLVMValueRef quotient = LLVMBuildUDiv(b, rest, size, "");
@@ -482,12 +481,6 @@ void vt_nest_prepare(loops *l, uint8_t level, int32_t stage) {
   }
 }
 
-static LLVMValueRef open_phi(loops *l, LLVMValueRef start, LLVMBasicBlockRef from) {
-  LLVMValueRef phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(start), "");
-  LLVMAddIncoming(phi, &start, &from, 1);
-  return phi;
-}
-
 // What is the same in all rows.
 static void fill_columns(loops *l, const bool *once) {
   LLVMBuilderRef b = l->e->builder;
@@ -500,7 +493,7 @@ static void fill_columns(loops *l, const bool *once) {
                     after = new_block(l, "filled");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
-  l->column = open_phi(l, l->col_lo, before);
+  l->column = vt_nest_phi(l, l->col_lo, before);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     if (!once[i]) continue;
     vt_dtype dtype = vt_emit_compute_dtype(l->nest->nodes[i].value->type.dtype);
@@ -513,278 +506,51 @@ static void fill_columns(loops *l, const bool *once) {
   LLVMPositionBuilderAtEnd(b, after);
 }
 
-// ---- Passes.
-
-static bool reduces_now(const loops *l, uint32_t node) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  if (!l->state[node].live || n->kind != VT_NODE_REDUCE) return false;
-  return (n->accumulated ? n->stage : n->stage - 1) == l->pass;
-}
-
-// An accumulated reduction that keeps the columns adds row by row into memory; every other one has
-// a vector.
-static bool by_memory(const loops *l, const vt_nest_node *n) {
-  return n->accumulated && vt_nest_is_full(l->nest, n);
-}
-
-static vt_dtype operand_dtype(const loops *l, const vt_nest_node *n, uint32_t k) {
-  return l->nest->nodes[n->operands[k]].value->type.dtype;
-}
-
-static void step_pair(loops *l, const vt_nest_node *n, node_state *s) {
-  LLVMBuilderRef b = l->e->builder;
-  LLVMValueRef x = vt_nest_value(l, n->operands[0]), at = vt_nest_value(l, n->operands[1]);
-  bool grows = l->nest->nodes[n->operands[1]].kind == VT_NODE_IOTA; // in each lane: none is before
-  LLVMValueRef better = vt_emit_goes_before(l->e, n->reducer, operand_dtype(l, n, 0), x, s->phi,
-                                            grows ? NULL : at, s->phi2);
-  if (l->mask) better = LLVMBuildAnd(b, better, l->mask, "");
-  s->next = LLVMBuildSelect(b, better, x, s->phi, "");
-  s->next2 = LLVMBuildSelect(b, better, at, s->phi2, "");
-}
-
-static void step_reduction(loops *l, uint32_t node) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  node_state *s = &l->state[node];
-  if (n->reducer >= VT_REDUCE_ARGMAX) {
-    step_pair(l, n, s);
-    return;
-  }
-  vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
-  LLVMValueRef x = vt_nest_value(l, n->operands[0]);
-  if (l->mask)
-    x = LLVMBuildSelect(l->e->builder, l->mask, x, vt_emit_neutral(l->e, n->reducer, dtype), "");
-  if (!by_memory(l, n)) {
-    s->next = vt_emit_combine(l->e, n->reducer, dtype, s->phi, x);
-    return;
-  }
-  LLVMValueRef old = load_vector(l, dtype, s->row_pointer);
-  vt_nest_store(l, dtype, s->row_pointer, vt_emit_combine(l->e, n->reducer, dtype, old, x), false);
-}
-
-static void finish_pair(loops *l, const vt_nest_node *n, node_state *s, LLVMValueRef x,
-                        LLVMValueRef at) {
-  LLVMBuilderRef b = l->e->builder;
-  for (int by = l->e->target.lanes / 2; by > 0; by /= 2) {
-    LLVMValueRef y = vt_emit_lanes_down(l->e, x, by), at_y = vt_emit_lanes_down(l->e, at, by);
-    LLVMValueRef better =
-        vt_emit_goes_before(l->e, n->reducer, operand_dtype(l, n, 0), y, x, at_y, at);
-    x = LLVMBuildSelect(b, better, y, x, "");
-    at = LLVMBuildSelect(b, better, at_y, at, "");
-  }
-  s->once = vt_emit_spread(l->e, first_lane(l, n->value->index ? at : x));
-}
-
-// Lanes to one value: a fixed tree.
-static void finish_reduction(loops *l, uint32_t node) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  node_state *s = &l->state[node];
-  if (by_memory(l, n)) return;
-  if (n->reducer >= VT_REDUCE_ARGMAX) {
-    finish_pair(l, n, s, s->next, s->next2);
-    return;
-  }
-  vt_dtype dtype = operand_dtype(l, n, 0), wide = vt_emit_compute_dtype(dtype);
-  LLVMValueRef x = s->next;
-  for (int by = l->e->target.lanes / 2; by > 0; by /= 2)
-    x = vt_emit_combine(l->e, n->reducer, wide, x, vt_emit_lanes_down(l->e, x, by));
-  x = vt_emit_spread(l->e, first_lane(l, x));
-  if (!n->accumulated) {
-    s->once = vt_emit_round(l->e, dtype, x);
-    return;
-  }
-  LLVMValueRef old = load_splat(l, wide, s->row_pointer);
-  store_first(l, wide, s->row_pointer, vt_emit_combine(l->e, n->reducer, wide, old, x));
-}
-
-static LLVMValueRef neutral_of(loops *l, const vt_nest_node *n) {
-  return vt_emit_neutral(l->e, n->reducer, vt_emit_compute_dtype(operand_dtype(l, n, 0)));
-}
-
-// Starts with `next` where some columns are done already.
-static void open_reduction(loops *l, uint32_t node, LLVMBasicBlockRef from, bool begun) {
-  const vt_nest_node *n = &l->nest->nodes[node];
-  node_state *s = &l->state[node];
-  if (by_memory(l, n)) return;
-  s->phi = open_phi(l, begun ? s->next : neutral_of(l, n), from);
-  if (n->reducer < VT_REDUCE_ARGMAX) return;
-  s->phi2 = open_phi(l, vt_emit_splat_i(l->e, operand_dtype(l, n, 1), 0), from);
-}
-
-void vt_nest_mask(loops *l, bool reduces) {
-  LLVMBuilderRef b = l->e->builder;
-  l->mask = NULL;
-  bool linear = l->nest->atom_count == 1;
-  if (!l->ragged && !(reduces && linear)) return;
-  LLVMValueRef rest = LLVMBuildTrunc(b, LLVMBuildSub(b, l->col_hi, l->column, ""), i32_type(l), "");
-  l->mask =
-      LLVMBuildICmp(b, LLVMIntUGT, vt_emit_spread(l->e, rest), lane_numbers(l, i32_type(l)), "");
-}
-
-static void store_outputs(loops *l) {
+static void store_row(loops *l) {
+  vt_nest_prepare(l, VT_LEVEL_ROW, INT32_MAX);
   for (uint32_t i = 0; i < l->nest->node_count; i++) {
     const vt_nest_node *n = &l->nest->nodes[i];
-    node_state *s = &l->state[i];
-    if (!s->live) continue;
-    if (s->kept && __builtin_ctz(s->uses) == l->pass) {
-      LLVMValueRef x = vt_nest_value(l, i);
-      vt_dtype dtype = vt_emit_compute_dtype(n->value->type.dtype);
-      vt_nest_store(l, dtype, s->buffer, x, false);
-    }
-  }
-  LLVMValueRef ready[VT_NEST_NODES] = {0};
-  for (uint32_t i = 0; i < l->nest->node_count;
-       i++) { // all loads before the first store: outputs may be inputs
-    const vt_nest_node *n = &l->nest->nodes[i];
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
-        n->kind != VT_NODE_SCATTER && l->state[i].store_pass == l->pass)
-      ready[i] = vt_nest_value(l, i);
-  }
-  for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_nest_node *n = &l->nest->nodes[i];
-    if (ready[i])
-      vt_nest_store(l, n->value->type.dtype, l->state[i].row_pointer, ready[i], l->ragged);
+    if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
+    vt_nest_store_first(l, n->value->type.dtype, l->state[i].row_pointer, vt_nest_value(l, i));
   }
 }
 
-// Where a pass only reduces, and what it reduces is cheap, a CPU would wait for the vector that is
-// reduced to.
-static bool waits(loops *l) {
-  const vt_nest *nest = l->nest;
-  bool seen[VT_NEST_NODES] = {false}, reduces = false;
-  int cost = 0;
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    const vt_nest_node *n = &nest->nodes[i];
-    const node_state *s = &l->state[i];
-    bool stored = n->output >= 0 && !n->accumulated && s->store_pass == l->pass;
-    bool kept = s->kept && __builtin_ctz(s->uses) == l->pass;
-    if (s->live && (kept || (stored && vt_nest_is_full(nest, n)))) return false;
-    if (!reduces_now(l, i)) continue;
-    if (n->reducer >= VT_REDUCE_ARGMAX || by_memory(l, n)) return false;
-    reduces = true;
-    cost += recompute_cost(l, n->operands[0], seen);
-  }
-  return reduces && cost <= CHEAP_COST;
-}
-
-// The columns but for the last few, several vectors at once, each reduced by itself. Returns the
-// column after them; the reductions are in `next`.
-static LLVMValueRef emit_wide_columns(loops *l) {
-  LLVMBuilderRef b = l->e->builder;
-  const vt_nest *nest = l->nest;
-  LLVMValueRef lanes = i64_constant(l, l->e->target.lanes);
-  LLVMValueRef step = i64_constant(l, AT_ONCE * (int64_t)l->e->target.lanes);
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "wide"),
-                    done = new_block(l, ""), rest = new_block(l, "");
-  LLVMValueRef end = LLVMBuildAdd(b, l->col_lo, step, "");
-  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, end, l->col_hi, ""), body, rest);
-  LLVMPositionBuilderAtEnd(b, body);
-  LLVMValueRef column = open_phi(l, l->col_lo, before);
-  for (uint32_t i = 0; i < nest->node_count; i++)
-    for (int k = 0; k < AT_ONCE && reduces_now(l, i); k++)
-      l->state[i].phis[k] = open_phi(l, neutral_of(l, &nest->nodes[i]), before);
-  l->mask = NULL;
-  l->column = column;
-  for (int k = 0; k < AT_ONCE; k++) {
-    for (uint32_t i = 0; i < nest->node_count; i++) l->state[i].pass = -1;
-    for (uint32_t i = 0; i < nest->node_count; i++) {
-      if (!reduces_now(l, i)) continue;
-      l->state[i].phi = l->state[i].phis[k];
-      step_reduction(l, i);
-      l->state[i].nexts[k] = l->state[i].next;
-    }
-    l->column = LLVMBuildAdd(b, l->column, lanes, "");
-  }
-  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
-  LLVMAddIncoming(column, &l->column, &latch, 1);
-  for (uint32_t i = 0; i < nest->node_count; i++)
-    for (int k = 0; k < AT_ONCE && reduces_now(l, i); k++)
-      LLVMAddIncoming(l->state[i].phis[k], &l->state[i].nexts[k], &latch, 1);
-  LLVMValueRef more = LLVMBuildAdd(b, l->column, step, "");
-  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, more, l->col_hi, ""), body, done);
-  LLVMPositionBuilderAtEnd(b, done);
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    if (!reduces_now(l, i)) continue;
-    const vt_nest_node *n = &nest->nodes[i];
-    vt_dtype dtype = vt_emit_compute_dtype(operand_dtype(l, n, 0));
-    for (int by = AT_ONCE / 2; by > 0; by /= 2)
-      for (int k = 0; k < by; k++)
-        l->state[i].nexts[k] = vt_emit_combine(l->e, n->reducer, dtype, l->state[i].nexts[k],
-                                               l->state[i].nexts[k + by]);
-  }
-  LLVMBuildBr(b, rest);
-  LLVMPositionBuilderAtEnd(b, rest);
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    l->state[i].pass = -1;
-    if (!reduces_now(l, i)) continue;
-    l->state[i].next = open_phi(l, neutral_of(l, &nest->nodes[i]), before);
-    LLVMAddIncoming(l->state[i].next, &l->state[i].nexts[0], &done, 1);
-  }
-  LLVMValueRef start = open_phi(l, l->col_lo, before);
-  LLVMAddIncoming(start, &l->column, &done, 1);
-  return start;
-}
-
-static void emit_pass(loops *l) {
-  LLVMBuilderRef b = l->e->builder;
-  const vt_nest *nest = l->nest;
-  vt_nest_prepare(l, VT_LEVEL_ROW, l->pass);
-  bool begun = waits(l);
-  LLVMValueRef start = begun ? emit_wide_columns(l) : l->col_lo;
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(b), body = new_block(l, "columns"),
-                    after = new_block(l, "row");
-  LLVMBuildBr(b, body);
-  LLVMPositionBuilderAtEnd(b, body);
-  l->column = open_phi(l, start, before);
-  bool reduces = false;
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    if (!reduces_now(l, i)) continue;
-    reduces = true;
-    open_reduction(l, i, before, begun);
-  }
-  vt_nest_mask(l, reduces);
-  for (uint32_t i = 0; i < nest->node_count; i++)
-    if (reduces_now(l, i)) step_reduction(l, i);
-  store_outputs(l);
-  LLVMValueRef next = LLVMBuildAdd(b, l->column, i64_constant(l, l->e->target.lanes), "");
-  LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
-  LLVMAddIncoming(l->column, &next, &latch, 1);
-  for (uint32_t i = 0; i < nest->node_count; i++) {
-    node_state *s = &l->state[i];
-    if (!reduces_now(l, i) || by_memory(l, &nest->nodes[i])) continue;
-    LLVMAddIncoming(s->phi, &s->next, &latch, 1);
-    if (s->phi2) LLVMAddIncoming(s->phi2, &s->next2, &latch, 1);
-  }
-  LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, l->col_hi, ""), body, after);
-  LLVMPositionBuilderAtEnd(b, after);
-  for (uint32_t i = 0; i < nest->node_count; i++)
-    if (reduces_now(l, i)) finish_reduction(l, i);
-}
-
-static bool pass_has_work(const loops *l) {
-  for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_nest_node *n = &l->nest->nodes[i];
-    if (reduces_now(l, i)) return true;
-    if (n->output >= 0 && !n->accumulated && vt_nest_is_full(l->nest, n) &&
-        l->state[i].store_pass == l->pass)
-      return true;
-  }
-  return false;
-}
-
-static void emit_row(loops *l) {
+static void emit_rows(loops *l) {
   int32_t scatter = vt_nest_scatter(l->nest);
   if (scatter >= 0) {
     l->pass = 0;
     vt_nest_emit_scatter(l, (uint32_t)scatter);
     return;
   }
-  for (l->pass = 0; l->pass < l->nest->stage_count; l->pass++)
-    if (pass_has_work(l)) emit_pass(l);
-  vt_nest_prepare(l, VT_LEVEL_ROW, INT32_MAX);
-  for (uint32_t i = 0; i < l->nest->node_count; i++) {
-    const vt_nest_node *n = &l->nest->nodes[i];
-    if (n->output < 0 || n->accumulated || vt_nest_is_full(l->nest, n)) continue;
-    store_first(l, n->value->type.dtype, l->state[i].row_pointer, vt_nest_value(l, i));
+  vt_nest_emit_passes(l);
+  vt_nest_each_row(l, store_row);
+}
+
+// A state for each of the rows that are computed side by side, with what is the same in all.
+static void spread_states(loops *l, vt_arena *scratch) {
+  l->abreast = vt_nest_abreast(l->nest, &l->e->target);
+  l->states[0] = l->state;
+  for (int32_t r = 1; r < l->abreast; r++) {
+    l->state = l->states[r] = VT_NEW_ARRAY(scratch, node_state, l->nest->node_count);
+    memcpy(l->state, l->states[0], sizeof *l->state * l->nest->node_count);
+    for (uint32_t i = 0; i < l->nest->node_count; i++)
+      if (l->state[i].kept) add_buffer(l, i);
+  }
+  l->state = l->states[0];
+}
+
+// The last row several times where they are not a multiple of those side by side.
+static void place_rows(loops *l, LLVMValueRef row) {
+  LLVMBuilderRef b = l->e->builder;
+  LLVMValueRef last = LLVMBuildSub(b, l->row_hi, i64_constant(l, 1), "");
+  for (int32_t r = 0; r < l->abreast; r++) {
+    l->state = l->states[r];
+    LLVMValueRef at = row;
+    if (r) {
+      at = LLVMBuildAdd(b, row, i64_constant(l, r), "");
+      at = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, at, last, ""), at, last, "");
+    }
+    place_row(l, at);
   }
 }
 
@@ -825,7 +591,8 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   vt_emitter nest_emitter = *e;
   nest_emitter.target.lanes = vt_nest_lanes(nest, &e->target);
   loops l = {.e = &nest_emitter, .nest = nest, .ragged = vt_nest_is_ragged(nest, &e->target)};
-  l.state = VT_NEW_ARRAY(&scratch, node_state, nest->node_count);
+  l.state = l.states[0] = VT_NEW_ARRAY(&scratch, node_state, nest->node_count);
+  l.abreast = 1;
   LLVMBuilderRef b = e->builder;
   open_function(&l, name);
   find_slots(&l);
@@ -842,23 +609,24 @@ void vt_emit_nest(vt_emitter *e, const vt_nest *nest, const char *name) {
   l.pass = BEFORE_ROWS;
   vt_nest_prepare(&l, VT_LEVEL_SCALAR, INT32_MAX);
   if (nest->atom_count == 1) {
-    emit_row(&l);
+    emit_rows(&l);
     LLVMBuildRetVoid(b);
     vt_arena_free(&scratch);
     return;
   }
   fill_columns(&l, once);
+  spread_states(&l, &scratch);
   LLVMBasicBlockRef entry = LLVMGetInsertBlock(b), body = new_block(&l, "rows"),
                     done = new_block(&l, "done");
   LLVMBuildBr(b, body);
   LLVMPositionBuilderAtEnd(b, body);
-  l.row = LLVMBuildPhi(b, i64_type(&l), "r");
-  LLVMAddIncoming(l.row, &l.row_lo, &entry, 1);
-  place_row(&l);
-  emit_row(&l);
-  LLVMValueRef next = LLVMBuildAdd(b, l.row, i64_constant(&l, 1), "");
+  LLVMValueRef row = LLVMBuildPhi(b, i64_type(&l), "r");
+  LLVMAddIncoming(row, &l.row_lo, &entry, 1);
+  place_rows(&l, row);
+  emit_rows(&l);
+  LLVMValueRef next = LLVMBuildAdd(b, row, i64_constant(&l, l.abreast), "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(b);
-  LLVMAddIncoming(l.row, &next, &latch, 1);
+  LLVMAddIncoming(row, &next, &latch, 1);
   LLVMBuildCondBr(b, LLVMBuildICmp(b, LLVMIntSLT, next, l.row_hi, ""), body, done);
   LLVMPositionBuilderAtEnd(b, done);
   LLVMBuildRetVoid(b);

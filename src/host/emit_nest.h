@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// emit_nest.h - what the files that emit the loops of a nest share: emit_nest.c, emit_scatter.c.
+// emit_nest.h - what the files that emit the loops of a nest share: emit_nest.c,
+// emit_pass.c, emit_scatter.c.
 #ifndef VT_HOST_EMIT_NEST_H
 #define VT_HOST_EMIT_NEST_H
 
@@ -27,20 +28,25 @@ typedef struct node_state {
   uint32_t uses;          // passes that ask for the value, a bit each
   int32_t store_pass;     // output: the pass that writes it
   LLVMValueRef phi, phi2; // accumulating vectors of this pass (argmax: value, index)
-  LLVMValueRef next, next2;
+  LLVMValueRef start, next, next2;
   LLVMValueRef phis[AT_ONCE], nexts[AT_ONCE];
 } node_state;
 
 typedef struct loops {
   vt_emitter *e;
   const vt_nest *nest;
-  node_state *state;
+  node_state *state; // of the row at hand
+  int32_t abreast;   // rows side by side, each with a state
+  node_state *states[VT_NEST_ABREAST];
   bool movable[VT_NEST_NODES]; // may be computed where they are needed, if at all
   LLVMValueRef args, dims, row_lo, row_hi, col_lo, col_hi, accumulators;
-  LLVMValueRef row, column, columns; // current indices; number of columns (i64)
-  LLVMValueRef mask;                 // lanes inside the row; NULL when all are
+  LLVMValueRef column, columns; // current index; number of columns (i64)
+  LLVMValueRef mask;            // lanes inside the row; NULL when all are
   LLVMValueRef dim_values[VT_NEST_ATOMS];
   int32_t pass;
+  LLVMBasicBlockRef before, latch; // of the loop over columns: where it comes from, its end
+  LLVMBasicBlockRef wide_done;
+  bool begun;    // the pass has done some columns already
   bool ragged;   // stores need the mask
   bool fetching; // addresses of later columns
 } loops;
@@ -74,16 +80,33 @@ static inline LLVMValueRef byte_offset(loops *l, LLVMValueRef pointer, LLVMValue
   return LLVMBuildGEP2(l->e->builder, LLVMInt8TypeInContext(l->e->context), pointer, &bytes, 1, "");
 }
 
+static inline LLVMValueRef vt_nest_phi(loops *l, LLVMValueRef start, LLVMBasicBlockRef from) {
+  LLVMValueRef phi = LLVMBuildPhi(l->e->builder, LLVMTypeOf(start), "");
+  LLVMAddIncoming(phi, &start, &from, 1);
+  return phi;
+}
+
 static inline LLVMValueRef first_lane(loops *l, LLVMValueRef vector) {
   return LLVMBuildExtractElement(l->e->builder, vector, LLVMConstInt(i32_type(l), 0, false), "");
 }
 
 // ---- Of the loops.
 
+static inline void vt_nest_each_row(loops *l, void (*what)(loops *l)) {
+  for (int32_t r = 0; r < l->abreast; r++) {
+    l->state = l->states[r];
+    what(l);
+  }
+}
+
 // A node's value for the columns at hand.
 LLVMValueRef vt_nest_value(loops *l, uint32_t node);
 // Computes what the coming loop must find ready.
 void vt_nest_prepare(loops *l, uint8_t level, int32_t stage);
+LLVMValueRef vt_nest_lane_numbers(loops *l, LLVMTypeRef element);
+LLVMValueRef vt_nest_load(loops *l, vt_dtype dtype, LLVMValueRef pointer);
+LLVMValueRef vt_nest_load_splat(loops *l, vt_dtype dtype, LLVMValueRef pointer);
+void vt_nest_store_first(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x);
 void vt_nest_store(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef x, bool masked);
 // Byte offsets from the row's first element, of 32 or 64 bits each. Lanes behind the end hold any
 // index: a gather moves it into bounds like all, and so is their column. A scatter asks which lanes
@@ -91,8 +114,13 @@ void vt_nest_store(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef 
 LLVMValueRef vt_nest_offsets(loops *l, node_state *s, const vt_nest_node *n, LLVMValueRef *inside);
 // Prefetches; `mode` is 1 for what will be written.
 void vt_nest_fetch(loops *l, LLVMValueRef pointer, unsigned mode);
+// How many ops it takes to compute a value; `seen` are counted already.
+int vt_nest_cost(loops *l, uint32_t node, bool *seen);
 // Sets the mask of the lanes inside the row, where one is needed.
 void vt_nest_mask(loops *l, bool reduces);
+
+// emit_pass.c
+void vt_nest_emit_passes(loops *l);
 
 // emit_scatter.c
 void vt_nest_rooms(loops *l, node_state *s, const vt_nest_node *n);

@@ -317,6 +317,39 @@ LLVMValueRef vt_emit_combine(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, 
   }
 }
 
+// Lane i ^ by of x in lane i.
+static LLVMValueRef swap_lanes(vt_emitter *e, LLVMValueRef x, int by) {
+  LLVMValueRef lanes[64];
+  int count = e->target.lanes;
+  for (int i = 0; i < count; i++)
+    lanes[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), (unsigned)(i ^ by), false);
+  return LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                LLVMConstVector(lanes, (unsigned)count), "");
+}
+
+// Whether there is a NaN is found beside the numbers' tree, not in each of its steps. Lanes may end
+// with zeros of either sign: the first one counts.
+static LLVMValueRef extreme_across(vt_emitter *e, vt_dtype dtype, bool max, LLVMValueRef x) {
+  LLVMValueRef nan = LLVMBuildFCmp(e->builder, LLVMRealUNO, x, x, "");
+  LLVMTypeRef type = LLVMTypeOf(nan);
+  LLVMValueRef any = vt_emit_intrinsic(e, "llvm.vector.reduce.or", 1, &type, 1, &nan);
+  for (int by = e->target.lanes / 2; by > 0; by /= 2)
+    x = better_float(e, max, x, swap_lanes(e, x, by));
+  x = LLVMBuildExtractElement(e->builder, x, LLVMConstInt(LLVMInt32TypeInContext(e->context), 0, 0),
+                              "");
+  x = vt_emit_spread(e, x);
+  return LLVMBuildSelect(e->builder, vt_emit_spread(e, any), vt_emit_splat_f(e, dtype, NAN), x, "");
+}
+
+LLVMValueRef vt_emit_across(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x) {
+  bool max = reducer == VT_REDUCE_MAX;
+  if ((max || reducer == VT_REDUCE_MIN) && vt_dtype_is_float(dtype))
+    return extreme_across(e, dtype, max, x);
+  for (int by = e->target.lanes / 2; by > 0; by /= 2)
+    x = vt_emit_combine(e, reducer, dtype, x, swap_lanes(e, x, by));
+  return x;
+}
+
 LLVMValueRef vt_emit_goes_before(vt_emitter *e, vt_reducer reducer, vt_dtype dtype, LLVMValueRef x,
                                  LLVMValueRef y, LLVMValueRef at_x, LLVMValueRef at_y) {
   bool max = reducer == VT_REDUCE_ARGMAX;
