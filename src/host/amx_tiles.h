@@ -16,10 +16,11 @@
   __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 
 enum {
-  T = 16,            // rows and columns of a tile of sums
-  PAIRED = 2 * T,    // K of a tile
-  TILE = T * PAIRED, // numbers of an operand's tile
-  SUMS = T * T       // of a tile of sums
+  T = 16,                  // rows and columns of a tile of sums
+  PAIRED = 2 * T,          // K of a tile
+  TILE = T * PAIRED,       // numbers of an operand's tile
+  SUMS = T * T,            // of a tile of sums
+  LINES_AHEAD = 4 * PAIRED // numbers of a line that are fetched before they are packed
 };
 
 typedef struct tile_config {
@@ -81,12 +82,11 @@ AMX static inline __m512i pair_rows(const uint16_t *even, const uint16_t *odd, i
 
 // One tile from `lines` lines along K, of `k` numbers each; transposed for the right side.
 AMX static inline void pack_lines(const uint16_t *from, int64_t line, int64_t lines, int64_t k,
-                                  bool right, uint16_t *to) {
-  enum { AHEAD = 4 * PAIRED }; // of the same lines, which nothing else foresees
+                                  bool right, int64_t ahead, uint16_t *to) {
   __m512i rows[T];
   __mmask32 mask = first32(k);
   for (int i = 0; i < T; i++) {
-    if (i < lines) _mm_prefetch((const char *)(from + i * line + AHEAD), _MM_HINT_T0);
+    if (i < lines) _mm_prefetch((const char *)(from + i * line + ahead), _MM_HINT_T0);
     rows[i] = i < lines ? _mm512_maskz_loadu_epi16(mask, from + i * line) : _mm512_setzero_si512();
   }
   if (right) transpose(rows);
@@ -111,7 +111,7 @@ AMX static inline void pack(const uint16_t *from, int64_t across, int64_t along,
     for (int64_t f = 0; f < free; f += T) {
       const uint16_t *at = from + f * across;
       for (int64_t d = 0; d < k; d += PAIRED)
-        pack_lines(at + d, across, free - f, k - d, right,
+        pack_lines(at + d, across, free - f, k - d, right, LINES_AHEAD,
                    to + (f / T * depth + d / PAIRED) * TILE);
     }
     return;

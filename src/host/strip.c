@@ -316,25 +316,55 @@ static void find_rows(const vt_strip *p, const uint16_t *rhs, int64_t run, int64
   }
 }
 
+// The rows of tile `d` of K; how many there are.
+static int64_t rows_of_tile(const vt_strip *p, const uint16_t *rhs, int64_t d,
+                            const uint16_t **rows) {
+  int64_t each = p->full + (p->tail > 0), at = d % each * PAIRED;
+  int64_t numbers = least(PAIRED, p->length - at);
+  find_rows(p, rhs, d / each, at, numbers, rows);
+  return numbers;
+}
+
 // Of the tiles [column tile][depth] those of `columns` columns from `column` on, a multiple of 16,
-// and of `count` tiles of K from `first` on.
-static void lay_tiles(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
-                      int64_t first, int64_t count, uint16_t *to) {
-  int64_t each = p->full + (p->tail > 0);
+// and of `count` tiles of K from `first` on. Here numbers of a row lie side by side; rows of the
+// next tiles are far from these, so that nothing else foresees them.
+static void lay_rows(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
+                     int64_t first, int64_t count, uint16_t *to) {
+  const uint16_t *rows[2][PAIRED];
+  rows_of_tile(p, rhs, first, rows[first % 2]);
   for (int64_t d = first; d < first + count; d++) {
-    const uint16_t *rows[PAIRED];
-    int64_t at = d % each * PAIRED, numbers = least(PAIRED, p->length - at);
-    find_rows(p, rhs, d / each, at, numbers, rows);
+    const uint16_t **now = rows[d % 2], **next = rows[(d + 1) % 2];
+    bool more = d + 1 < first + count;
+    if (more) rows_of_tile(p, rhs, d + 1, next);
     for (int64_t j = 0; j < columns; j += T) {
-      int64_t left = least(T, p->n - column - j);
-      uint16_t *tile = to + ((column + j) / T * p->depth + d) * TILE;
-      if (p->rhs_column == 1)
-        pack_rows(rows, column + j, left, true, tile);
-      else
-        pack_lines(rows[0] + (column + j) * p->rhs_column, p->rhs_column, left, numbers, true,
-                   tile);
+      for (int64_t i = 0; more && j % PAIRED == 0 && i < PAIRED; i++)
+        if (next[i]) _mm_prefetch((const char *)(next[i] + column + j), _MM_HINT_T0);
+      pack_rows(now, column + j, least(T, p->n - column - j), true,
+                to + ((column + j) / T * p->depth + d) * TILE);
     }
   }
+}
+
+// Here those of a column do. Without the matrix unit lines are fetched one ahead, measured: more are
+// gone before they are read.
+static void lay_columns(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
+                        int64_t first, int64_t count, uint16_t *to) {
+  int64_t ahead = p->tiles ? LINES_AHEAD : PAIRED;
+  for (int64_t d = first; d < first + count; d++) {
+    const uint16_t *rows[PAIRED];
+    int64_t numbers = rows_of_tile(p, rhs, d, rows);
+    for (int64_t j = column; j < column + columns; j += T)
+      pack_lines(rows[0] + j * p->rhs_column, p->rhs_column, least(T, p->n - j), numbers, true,
+                 ahead, to + (j / T * p->depth + d) * TILE);
+  }
+}
+
+static void lay_tiles(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
+                      int64_t first, int64_t count, uint16_t *to) {
+  if (p->rhs_column == 1)
+    lay_rows(p, rhs, column, columns, first, count, to);
+  else
+    lay_columns(p, rhs, column, columns, first, count, to);
 }
 
 static void lay_item(const vt_strip *p, const void *rhs, int64_t item, char *to) {
@@ -344,7 +374,7 @@ static void lay_item(const vt_strip *p, const void *rhs, int64_t item, char *to)
 
 // A right side for all items, by all threads of a team, which do not wait for each other.
 static void lay_shared(const vt_strip *p, const void *rhs, void *to) {
-  enum { ACROSS = 8 * T, DOWN = 4 };
+  enum { ACROSS = 16 * T, DOWN = 4 };
   int64_t across = tiles_of(p->n, ACROSS);
   int64_t down = most(DOWN, tiles_of(p->depth, tiles_of(TASKS * p->threads, across)));
 #pragma omp for schedule(dynamic) nowait
