@@ -345,7 +345,7 @@ static void lay_rows(const vt_strip *p, const uint16_t *rhs, int64_t column, int
   }
 }
 
-// Here those of a column do. Without the matrix unit lines are fetched one ahead, measured: more are
+// Here those of a column do. Without the matrix unit one line ahead is fetched: of more, some are
 // gone before they are read.
 static void lay_columns(const vt_strip *p, const uint16_t *rhs, int64_t column, int64_t columns,
                         int64_t first, int64_t count, uint16_t *to) {
