@@ -3,9 +3,9 @@
 // evaluator's loops.
 //
 // Worst error on normal results against f64, checked by emit_math_test over all exponents
-// (measured, ulp): exp 0.95 (0.55 with AVX-512), expm1 1.3, log 0.75, log1p 1.5, logistic 2, tanh
-// 2.4, erf 1.4, erfc 4.9, sin and cos 1.5 (of the larger of the result and 2^-24), rsqrt 1 (1.4
-// without FMA), cbrt 0.5, atan2 1.6, power 0.53, others the evaluator's.
+// (measured, ulp; in brackets with AVX-512): exp 0.95 (0.55), expm1 1.3, log 0.75, log1p 1.5,
+// logistic 2, tanh 2.5 (1.1), erf 1.4, erfc 4.9 (2.3), sin and cos 1.5 (of the larger of the result
+// and 2^-24), rsqrt 1 (1.4 without FMA), cbrt 0.5, atan2 1.6, power 0.53, others the evaluator's.
 // Subnormal inputs count as zero and subnormal results are zero, as everywhere in compiled code.
 // Polynomials are least-squares fits on Chebyshev nodes, reweighted to minimize the worst relative
 // error. Only power needs more than f32 inside: an error of its logarithm grows by up to 2^7. f64
@@ -82,21 +82,23 @@ static value polynomial_by_pairs(vt_emitter *e, value x, value xx, int count, co
 
 // ---- What only some CPUs have.
 
-// A function of the CPU for registers of `width` f32, on vectors of two, one, or the first lanes of
-// one.
-static value by_registers(vt_emitter *e, int width, value (*function)(vt_emitter *, value, value),
-                          value x, value y) {
+// What the CPU has for whole registers; some read a table of sixteen numbers.
+typedef value register_function(vt_emitter *e, value x, value y, const double *table);
+
+// One for registers of `width` f32, on vectors of two, one, or the first lanes of one.
+static value by_registers(vt_emitter *e, int width, register_function *function, value x, value y,
+                          const double *table) {
   int lanes = e->target.lanes;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
   value parts[2] = {NULL}, order[64];
-  if (lanes == width) return function(e, x, y);
+  if (lanes == width) return function(e, x, y, table);
   for (int i = 0; i < 64; i++) order[i] = LLVMConstInt(i32, (unsigned)i, false);
   for (int at = 0; at < lanes; at += width) {
     value at_register[16];
     for (int i = 0; i < width; i++) at_register[i] = order[at + i < lanes ? at + i : 0];
     value some = LLVMConstVector(at_register, (unsigned)width);
     parts[at / width] = function(e, LLVMBuildShuffleVector(e->builder, x, x, some, ""),
-                                 LLVMBuildShuffleVector(e->builder, y, y, some, ""));
+                                 LLVMBuildShuffleVector(e->builder, y, y, some, ""), table);
   }
   return LLVMBuildShuffleVector(e->builder, parts[0], parts[1] ? parts[1] : parts[0],
                                 LLVMConstVector(order, (unsigned)lanes), "");
@@ -110,27 +112,29 @@ static value immediate(vt_emitter *e, unsigned x) {
 }
 enum { ROUND_AS_SET = 4 };
 
-static value range16(vt_emitter *e, value x, value y) {
+static value range16(vt_emitter *e, value x, value y, const double *table) {
+  (void)table;
   enum { LEAST_SIZE = 2 };
   value args[6] = {x, y, immediate(e, LEAST_SIZE), x, all_lanes(e), immediate(e, ROUND_AS_SET)};
   return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.range.ps.512", 0, NULL, 6, args);
 }
 // x, but no further from zero than y; NaN becomes y.
 static value limit(vt_emitter *e, value x, double y) {
-  return by_registers(e, 16, range16, x, constant(e, y));
+  return by_registers(e, 16, range16, x, constant(e, y), NULL);
 }
 
-static value scale16(vt_emitter *e, value x, value n) {
+static value scale16(vt_emitter *e, value x, value n, const double *table) {
+  (void)table;
   value args[5] = {x, n, x, all_lanes(e), immediate(e, ROUND_AS_SET)};
   return vt_emit_intrinsic(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
 }
-// x 2^n for a whole n of any size.
+// x 2^n for n of any size, rounded down.
 static value scale(vt_emitter *e, value x, value n) {
-  return by_registers(e, 16, scale16, x, n);
+  return by_registers(e, 16, scale16, x, n, NULL);
 }
 
-// The sixteen numbers of a table, by the last four bits of x.
-static value of_table(vt_emitter *e, value x, const double *table) {
+static value look_up16(vt_emitter *e, value x, value y, const double *table) {
+  (void)y;
   LLVMTypeRef f32 = LLVMFloatTypeInContext(e->context);
   value numbers[16];
   for (int i = 0; i < 16; i++) numbers[i] = LLVMConstReal(f32, table[i]);
@@ -138,16 +142,23 @@ static value of_table(vt_emitter *e, value x, const double *table) {
   value args[2] = {LLVMConstVector(numbers, 16), LLVMBuildBitCast(e->builder, x, ints, "")};
   return vt_emit_intrinsic(e, "llvm.x86.avx512.permvar.sf.512", 0, NULL, 2, args);
 }
+// Of the sixteen numbers of a table those that the last four bits of x say.
+static value look_up(vt_emitter *e, value x, const double *table) {
+  return by_registers(e, 16, look_up16, x, x, table);
+}
 
-static value reciprocal16(vt_emitter *e, value x, value y) {
+static value reciprocal16(vt_emitter *e, value x, value y, const double *table) {
+  (void)table;
   value args[3] = {x, y, all_lanes(e)};
   return vt_emit_intrinsic(e, "llvm.x86.avx512.rcp14.ps.512", 0, NULL, 3, args);
 }
-static value rsqrt16(vt_emitter *e, value x, value y) {
+static value rsqrt16(vt_emitter *e, value x, value y, const double *table) {
+  (void)table;
   value args[3] = {x, y, all_lanes(e)};
   return vt_emit_intrinsic(e, "llvm.x86.avx512.rsqrt14.ps.512", 0, NULL, 3, args);
 }
-static value rsqrt8(vt_emitter *e, value x, value y) {
+static value rsqrt8(vt_emitter *e, value x, value y, const double *table) {
+  (void)table;
   (void)y;
   return vt_emit_intrinsic(e, "llvm.x86.avx.rsqrt.ps.256", 0, NULL, 1, &x);
 }
@@ -192,17 +203,24 @@ static value reduced_exp(vt_emitter *e, value r, value power) {
   return add_bits(e, add(e, p, constant(e, 1)), power);
 }
 
-// 2^(i/16), and by how much of itself each is too small.
-static value power16(vt_emitter *e, value x, value y) {
-  static const double table[16] = {1,          1.04427373, 1.09050775, 1.13878858,
-                                   1.18920708, 1.24185777, 1.29683959, 1.35425556,
-                                   1.41421354, 1.47682619, 1.54221082, 1.61049032,
-                                   1.68179286, 1.75625217, 1.8340081,  1.91520655};
-  (void)y;
-  return of_table(e, x, table);
+// x = n ln 2 + r with n in sixteenths: 2^n is a number of the table times a power of two. Returns
+// r.
+static value reduce_by_table(vt_emitter *e, value x, value *out_n, value *out_shifted) {
+  value magic = constant(e, 0x1.8p19); // rounds to sixteenths, in the low bits
+  *out_shifted = fma3(e, x, constant(e, 1.4426950408889634), magic);
+  *out_n = sub(e, *out_shifted, magic);
+  value r = fma3(e, *out_n, constant(e, -0x1.62e4p-1), x);
+  return fma3(e, *out_n, constant(e, -0x1.7f7d1cp-20), r);
 }
-static value power_rest16(vt_emitter *e, value x, value y) {
-  static const double table[16] = {0,
+
+// exp(r) 2^n for what reduce_by_table gave.
+static value exp_by_table(vt_emitter *e, value r, value n, value shifted) {
+  // 2^(i/16), and by how much of itself each is too small.
+  static const double powers[16] = {1,          1.04427373, 1.09050775, 1.13878858,
+                                    1.18920708, 1.24185777, 1.29683959, 1.35425556,
+                                    1.41421354, 1.47682619, 1.54221082, 1.61049032,
+                                    1.68179286, 1.75625217, 1.8340081,  1.91520655};
+  static const double rests[16] = {0,
                                    4.62854708e-08,
                                    -1.19921571e-08,
                                    4.72978236e-08,
@@ -218,24 +236,7 @@ static value power_rest16(vt_emitter *e, value x, value y) {
                                    -5.25879512e-09,
                                    -6.12825982e-09,
                                    5.14060921e-09};
-  (void)y;
-  return of_table(e, x, table);
-}
-
-// x = n ln 2 + r with n in sixteenths: 2^n is a number of the table times a power of two. Returns
-// r.
-static value reduce_by_table(vt_emitter *e, value x, value *out_n, value *out_shifted) {
-  value magic = constant(e, 0x1.8p19); // rounds to sixteenths, in the low bits
-  *out_shifted = fma3(e, x, constant(e, 1.4426950408889634), magic);
-  *out_n = sub(e, *out_shifted, magic);
-  value r = fma3(e, *out_n, constant(e, -0x1.62e4p-1), x);
-  return fma3(e, *out_n, constant(e, -0x1.7f7d1cp-20), r);
-}
-
-// exp(r) 2^n for what reduce_by_table gave.
-static value exp_by_table(vt_emitter *e, value r, value n, value shifted) {
-  value power = by_registers(e, 16, power16, shifted, shifted),
-        rest = by_registers(e, 16, power_rest16, shifted, shifted);
+  value power = look_up(e, shifted, powers), rest = look_up(e, shifted, rests);
   value p = fma3(e, r, constant(e, 0.166670576), constant(e, 0.500016212));
   p = fma3(e, p, mul(e, r, r), add(e, r, rest));
   return scale(e, fma3(e, power, p, power), n);
@@ -303,7 +304,7 @@ static value emit_log(vt_emitter *e, value x) {
 // x / y for y whose reciprocal is normal, 1.3 ulp: a division costs as much as ten multiplications.
 static value quotient(vt_emitter *e, value x, value y) {
   if (!e->target.avx512) return divide(e, x, y);
-  value near = by_registers(e, 16, reciprocal16, y, y);
+  value near = by_registers(e, 16, reciprocal16, y, y, NULL);
   value off = fma3(e, negative(e, y), near, constant(e, 1));
   return mul(e, x, fma3(e, near, off, near));
 }
@@ -327,14 +328,61 @@ static value emit_logistic(vt_emitter *e, value x) {
       e, one, choose(e, test(e, LLVMRealOGT, y, constant(e, 0x1p127)), constant(e, 0x1p127), y));
 }
 
+// A function of x from 0 to 15 by a polynomial of sixteen: of x + 1 the exponent and two more bits
+// say which; its variable is how far x lies behind where they begin. `c`: the highest power first.
+enum { PIECES_DEGREE = 6 };
+static value in_pieces(vt_emitter *e, value x, const double c[][16]) {
+  LLVMBuilderRef b = e->builder;
+  value one = constant(e, 1), bits = LLVMBuildBitCast(b, add(e, x, one), int_type(e), "");
+  value index = LLVMBuildLShr(b, bits, int_constant(e, 21), "");
+  index = LLVMBuildBitCast(b, index, LLVMTypeOf(x), "");
+  value from = LLVMBuildAnd(b, bits, int_constant(e, -0x200000), "");
+  from = sub(e, LLVMBuildBitCast(b, from, LLVMTypeOf(x), ""), one);
+  value behind = sub(e, x, from), y = look_up(e, index, c[0]);
+  for (int i = 1; i <= PIECES_DEGREE; i++) y = fma3(e, y, behind, look_up(e, index, c[i]));
+  return y;
+}
+
+// |x|, but at most `most`; NaN stays.
+static value size_to(vt_emitter *e, value x, double most) {
+  value a = absolute(e, x), limit = constant(e, most);
+  return choose(e, test(e, LLVMRealOGT, a, limit), limit, a);
+}
+
+// Exactly 1 from where tanh rounds to it.
+static value tanh_in_pieces(vt_emitter *e, value x) {
+  static const double c[PIECES_DEGREE + 1][16] = {
+      {0.0179302543, 0.00397801772, -0.000259067601, -0.00201191986, -0.000102864746,
+       3.58977632e-05, 3.32051786e-05, 1.94711192e-05, -2.09415504e-07, 0, 0, 0, -0.0369776934,
+       -0.106818214, 0.0532742813, -0.0777758062},
+      {-0.0466263629, -0.00250747055, 0.00436283741, 0.00493638963, 0.000801287999, -3.91807407e-05,
+       -9.03924738e-05, -5.72099525e-05, 1.32995524e-06, 0, 0, 0, 0.143084601, 0.0984156057,
+       -0.0936302841, -0.000594289624},
+      {0.0286229085, -0.0242955089, -0.0175767597, -0.00924660731, -0.00283531193, -0.000222707735,
+       6.55963231e-05, 5.95314232e-05, -3.37696679e-06, 0, 0, 0, -0.00118377223, 0.132519946,
+       0.182110026, 0.0815271735},
+      {0.10324464, 0.0875495449, 0.0420189202, 0.0173360817, 0.0063355621, 0.000781976385,
+       5.62755813e-05, -1.86793495e-05, 4.68793587e-06, 0, 0, 0, -0.333270192, -0.256052166,
+       -0.0963572562, 0.0441799052},
+      {-0.319797456, -0.163528383, -0.0680982247, -0.0262735412, -0.0097879339, -0.00131492177,
+       -0.000166471465, -1.63602872e-05, -4.51580217e-06, 0, 0, 0, -1.09727466e-06, -0.230277479,
+       -0.363309979, -0.379059017},
+      {0.419971734, 0.180704802, 0.0706503317, 0.026593836, 0.00986380503, 0.00133883965,
+       0.000180293689, 2.38720404e-05, 3.53399014e-06, 0, 0, 0, 1, 0.940015852, 0.78644526,
+       0.596588731},
+      {0.761594176, 0.905148268, 0.964027584, 0.986614287, 0.995054781, 0.999329329, 0.999909222,
+       0.999987721, 0.999998331, 1, 1, 1, 0, 0.244918659, 0.462117165, 0.635148942}};
+  return copysign2(e, in_pieces(e, size_to(e, x, 9.02), c), x);
+}
+
 // y / (y + 1) with y = expm1(2|x|) / 2: exactly 1 from where tanh rounds to it. 2|x| = n ln 2 + 2r
 // with n + 127 in the last bits of a float.
 static value emit_tanh(vt_emitter *e, value x) {
   static const double c[] = {4.442405243e-02, 1.338647541e-01, 3.333376057e-01, 6.666617370e-01,
                              9.999999630e-01};
   LLVMBuilderRef b = e->builder;
-  value a = absolute(e, x), most = constant(e, 9.02), bias = constant(e, 0x1.8p23 + 127);
-  a = choose(e, test(e, LLVMRealOGT, a, most), most, a); // NaN stays
+  if (e->target.avx512) return tanh_in_pieces(e, x);
+  value a = size_to(e, x, 9.02), bias = constant(e, 0x1.8p23 + 127);
   value shifted = fma3(e, a, constant(e, 2 * 1.4426950408889634), bias);
   value r = fma3(e, sub(e, shifted, bias), constant(e, -0.34657359027997264), a);
   value rr = mul(e, r, r), p = fma3(e, polynomial_by_pairs(e, r, rr, 5, c), rr, r);
@@ -351,8 +399,7 @@ static value emit_erf(vt_emitter *e, value x) {
                              1.128333401e-01, -3.761260500e-01, 1.283791630e-01};
   static const double q[] = {-1.756047215e-04, 1.827808521e-03, -5.370787926e-03, -5.780217626e-03,
                              4.861081005e-02,  1.932204646e-02, -4.131156062e-01, 5.883145915e-01};
-  value a = absolute(e, x), most = constant(e, 4), split = constant(e, 1.1);
-  a = choose(e, test(e, LLVMRealOGT, a, most), most, a); // NaN stays
+  value a = size_to(e, x, 4), split = constant(e, 1.1);
   value xx = mul(e, x, x), near = fma3(e, polynomial_by_pairs(e, xx, mul(e, xx, xx), 7, p), x, x);
   value d = sub(e, a, split), far = polynomial_by_pairs(e, d, mul(e, d, d), 8, q);
   far = mul(e, far, far);
@@ -371,16 +418,45 @@ static value exp_less(vt_emitter *e, value x, value y) {
   return reduced_exp(e, sub(e, r, y), bits);
 }
 
-// exp(-x^2) p(u) u with u = 1 / (|x| + 2), and 2 - that for negative x; 0 from 9.3 on. Of x^2 the
-// rounding error goes into the argument of exp.
-static value emit_erfc(vt_emitter *e, value x) {
+// exp(x^2) erfc(x) for x from 0 to 9.3.
+static value erfc_in_pieces(vt_emitter *e, value x) {
+  static const double c[PIECES_DEGREE + 1][16] = {
+      {0.00358196232, 0.00105752714, 0.000853966107, 0.000816137006, 3.81111058e-05, 9.20911134e-06,
+       3.08497874e-06, -1.12434032e-06, 2.27480541e-07, -0.00319079473, 0, 0, 0.104815595,
+       -0.142358437, 0.0699870437, -0.196036264},
+      {-0.0146056917, -0.00464847405, -0.00244588032, -0.00171875395, -0.000273714948,
+       -7.19800883e-05, -2.43967734e-05, -2.58906471e-06, -3.25508199e-06, 0.00288010226, 0, 0,
+       -0.280332774, 0.015267049, -0.0979650095, 0.12540926},
+      {0.036910817, 0.0132226553, 0.00582859106, 0.00303875562, 0.00119358907, 0.000366434921,
+       0.000138678515, 5.26423792e-05, 2.82543551e-05, -0.000967210392, 0, 0, 0.49646908,
+       0.200654358, 0.134209529, 0.0222248994},
+      {-0.0791150108, -0.0329064243, -0.0155677181, -0.00815313309, -0.0044707153, -0.0016804022,
+       -0.0007535076, -0.00037874293, -0.000212779909, 7.14663402e-05, 0, 0, -0.751939654,
+       -0.392595261, -0.223352879, -0.12399099},
+      {0.1543625, 0.0761493221, 0.0418159291, 0.0249561463, 0.0158832688, 0.00746543845,
+       0.00404088059, 0.00241357926, 0.00155105686, 0.000735738548, 0, 0, 0.999987066, 0.584221542,
+       0.359426737, 0.230610132},
+      {-0.273211747, -0.163622886, -0.106797054, -0.0743481442, -0.0543722324, -0.0323835202,
+       -0.0213328097, -0.0150602786, -0.011178392, -0.00683985557, 0, 0, -1.12837899, -0.743198812,
+       -0.512690604, -0.367965072},
+      {0.427583575, 0.321585417, 0.255395681, 0.21080637, 0.179001153, 0.136999458, 0.110704638,
+       0.0927765667, 0.0798000544, 0.0623077229, 0, 0, 1, 0.770346522, 0.615690351, 0.506937623}};
+  return in_pieces(e, x, c);
+}
+
+// The same as p(u) u with u = 1 / (x + 2).
+static value erfc_by_quotient(vt_emitter *e, value x) {
   static const double p[] = {15.1983722,  -29.068415, -1.13090632, 14.3238639, -2.45093476,
                              -6.64721813, 1.09929799, 4.73175175,  3.21035378, 1.17044899};
-  value a = absolute(e, x), most = constant(e, 9.3);
-  a = choose(e, test(e, LLVMRealOGT, a, most), most, a); // NaN stays
-  value u = quotient(e, constant(e, 1), add(e, a, constant(e, 2)));
-  value t = sub(e, u, constant(e, 0.3)), tail = mul(e, a, a);
-  value y = mul(e, u, polynomial_by_pairs(e, t, mul(e, t, t), 10, p));
+  value u = quotient(e, constant(e, 1), add(e, x, constant(e, 2))), t = sub(e, u, constant(e, 0.3));
+  return mul(e, u, polynomial_by_pairs(e, t, mul(e, t, t), 10, p));
+}
+
+// exp(-x^2) times those, and 2 - that for negative x; 0 from 9.3 on. Of x^2 the rounding error goes
+// into the argument of exp.
+static value emit_erfc(vt_emitter *e, value x) {
+  value a = size_to(e, x, 9.3);
+  value y = e->target.avx512 ? erfc_in_pieces(e, a) : erfc_by_quotient(e, a), tail = mul(e, a, a);
   value rest = fma3(e, a, a, negative(e, tail));
   y = mul(e, y, exp_less(e, negative(e, tail), rest));
   return choose(e, test(e, LLVMRealOLT, x, constant(e, 0)), sub(e, constant(e, 2), y), y);
@@ -391,7 +467,8 @@ static value emit_erfc(vt_emitter *e, value x) {
 static value emit_rsqrt(vt_emitter *e, value x) {
   bool close = e->target.avx512;
   if (!close && !e->target.fma) return divide(e, constant(e, 1), call(e, "llvm.sqrt", 1, &x));
-  value near = close ? by_registers(e, 16, rsqrt16, x, x) : by_registers(e, 8, rsqrt8, x, x);
+  value near =
+      close ? by_registers(e, 16, rsqrt16, x, x, NULL) : by_registers(e, 8, rsqrt8, x, x, NULL);
   value off = fma3(e, negative(e, mul(e, x, near)), near, constant(e, 1));
   off = choose(e, test(e, LLVMRealOLT, off, constant(e, 0.01)), off, constant(e, 0.01));
   value step = mul(e, near, constant(e, 0.5));

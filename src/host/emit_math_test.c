@@ -36,23 +36,24 @@ typedef struct row {
   double ulp;      // allowed
   double least;    // results smaller than this count in ulp of this
   float low, high; // inputs outside are skipped
+  double by_table; // allowed with AVX-512, which has tables; 0: the same
 } row;
 
 static const row rows[] = {
-    {VT_OP_EXPONENTIAL, exp, 1.0, 0, -INFINITY, INFINITY},
-    {VT_OP_EXPONENTIAL_MINUS_ONE, expm1, 2.0, 0, -INFINITY, INFINITY},
-    {VT_OP_LOG, log, 1.0, 0, -INFINITY, INFINITY},
-    {VT_OP_LOG_PLUS_ONE, log1p, 2.0, 0, -INFINITY, INFINITY},
-    {VT_OP_LOGISTIC, logistic, 3.0, 0, -87, INFINITY},
-    {VT_OP_TANH, tanh, 3.0, 0, -INFINITY, INFINITY},
-    {VT_OP_ERF, erf, 2.0, 0, -INFINITY, INFINITY},
-    {VT_OP_ERFC, erfc, 5.0, 0, -INFINITY, INFINITY},
-    {VT_OP_SINE, sin, 2.0, 0x1p-24, -8192, 8192},
-    {VT_OP_COSINE, cos, 2.0, 0x1p-24, -8192, 8192},
-    {VT_OP_SINE, sin, 1.0, 0, 8193, INFINITY},
-    {VT_OP_RSQRT, rsqrt, 1.5, 0, -INFINITY, INFINITY},
-    {VT_OP_CBRT, cbrt, 1.0, 0, -INFINITY, INFINITY},
-    {VT_OP_TAN, tan, 1.5, 0, -INFINITY, INFINITY},
+    {VT_OP_EXPONENTIAL, exp, 1.0, 0, -INFINITY, INFINITY, 0.6},
+    {VT_OP_EXPONENTIAL_MINUS_ONE, expm1, 2.0, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_LOG, log, 1.0, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_LOG_PLUS_ONE, log1p, 2.0, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_LOGISTIC, logistic, 3.0, 0, -87, INFINITY, 0},
+    {VT_OP_TANH, tanh, 3.0, 0, -INFINITY, INFINITY, 1.2},
+    {VT_OP_ERF, erf, 2.0, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_ERFC, erfc, 5.0, 0, -INFINITY, INFINITY, 2.5},
+    {VT_OP_SINE, sin, 2.0, 0x1p-24, -8192, 8192, 0},
+    {VT_OP_COSINE, cos, 2.0, 0x1p-24, -8192, 8192, 0},
+    {VT_OP_SINE, sin, 1.0, 0, 8193, INFINITY, 0},
+    {VT_OP_RSQRT, rsqrt, 1.5, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_CBRT, cbrt, 1.0, 0, -INFINITY, INFINITY, 0},
+    {VT_OP_TAN, tan, 1.5, 0, -INFINITY, INFINITY, 0},
 };
 
 // out = op(in...) through a compiled kernel.
@@ -109,8 +110,7 @@ static void functions_keep_their_ulp(void **state) {
       if (!(in[i] >= r->low && in[i] <= r->high)) in[i] = r->high < INFINITY ? r->high : 1e4f;
     }
     run_op(r->code, 1, &in, out);
-    bool by_table = r->code == VT_OP_EXPONENTIAL && vt_host_level() == 4;
-    double worst = 0, allowed = by_table ? 0.6 : r->ulp;
+    double worst = 0, allowed = r->by_table && vt_host_level() == 4 ? r->by_table : r->ulp;
     float at = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
       double d = distance(r->least, r->reference((double)in[i]), out[i]);
