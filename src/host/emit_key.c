@@ -122,9 +122,10 @@ int vt_nest_lanes(const vt_nest *nest, const vt_target *target) {
 }
 
 // Rows that are reduced to a value wait for it: others are computed meanwhile. Together they fit
-// the first cache. Without AVX-512 registers do not suffice for two.
+// the first cache. Without AVX-512 registers do not suffice for two, and code of much arithmetic
+// waits less than it takes to compile twice.
 int32_t vt_nest_abreast(const vt_nest *nest, const vt_target *target) {
-  enum { MOST_COLUMNS = 1024, MOST_NODES = 48 };
+  enum { MOST_COLUMNS = 1024, MOST_NODES = 28 };
   int64_t rows = 1, columns = nest->atoms[nest->atom_count - 1];
   for (int32_t a = 0; a < nest->atom_count - 1; a++) rows *= nest->atoms[a];
   if (!target->avx512 || rows == 1 || columns > MOST_COLUMNS) return 1;
