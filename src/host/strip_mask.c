@@ -190,7 +190,8 @@ static range of_index(const block *b, const mask_node *n) {
   widen(&r, first + down, first + down);
   widen(&r, first + across, first + across);
   widen(&r, first + down + across, first + down + across);
-  return r;
+  range all = all_of(n->dtype);
+  return r.low < all.low || r.high > all.high ? all : r; // it wraps
 }
 
 // Of bytes of 0 and 1.

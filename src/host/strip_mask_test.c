@@ -62,6 +62,9 @@ static const example examples[] = {
          SPLAT("w", "2147483600", "i32") "%d = stablehlo.add %j, %w : " MATRIX
                                          "i32>\n" COMPARE("m", "LT", "d", "i", "i32") EVERYWHERE,
      false, false},
+    {"indices that wrap", "",
+     INDEX("j", "1", "i8") SPLAT("w", "100", "i8") COMPARE("m", "LT", "j", "w", "i8") EVERYWHERE,
+     false, false},
     {"lengths", ", %lengths: tensor<2xi32>",
      WIDE("l", "lengths", "0", "tensor<2xi32>",
           ALL "i32>") "%j = stablehlo.iota dim = 3 : " ALL "i32>\n"
