@@ -20,7 +20,6 @@
 #include <math.h>
 
 #include "host/nest.h"
-#include "ir/number.h"
 #include "passes/rewrite.h"
 
 enum { MOST_FACTORS = 8 };
@@ -66,15 +65,6 @@ static bool same_dims(const vt_op *a, const vt_op *b) {
   return true;
 }
 
-static vt_value *splat(vt_op *before, double x) {
-  vt_arena *arena = &before->func->module->arena;
-  vt_literal *literal = VT_NEW(arena, vt_literal);
-  void *data = vt_arena_push(arena, sizeof x);
-  *literal = (vt_literal){before->results[0].type, data, true};
-  vt_number_store(literal->type.dtype, data, 0, x);
-  return vt_build_constant(before->func, before, before->loc, literal);
-}
-
 // Whether the value is a number or a broadcast that is the same for all that the sum adds up, and,
 // but for dimensions of size 1, has a number for each result or one for all.
 static bool is_factor(const vt_op *sum, const vt_value *value) {
@@ -94,7 +84,8 @@ static bool is_factor(const vt_op *sum, const vt_value *value) {
 // That factor as a value of the sum's result.
 static vt_value *narrowed(vt_op *before, const vt_value *factor) {
   double number;
-  if (vt_is_number(factor, &number)) return splat(before, number);
+  if (vt_is_number(factor, &number))
+    return vt_build_number(before, before->results[0].type, number);
   vt_value *from = factor->op->operands[0];
   vt_type out = before->results[0].type;
   if (vt_type_elements(from->type) == vt_type_elements(out)) {
@@ -173,7 +164,8 @@ static vt_value *sum_of_deviations(vt_op *sum, const vt_value *rest) {
   vt_op *total = minus ? sum_of_mean(sum, minus->operands[0], minus->operands[1]) : NULL;
   if (!total) return NULL;
   vt_value *mean = narrowed(sum, minus->operands[1]);
-  vt_value *all = build(sum, VT_OP_MULTIPLY, mean, splat(sum, added_up(sum)));
+  vt_value *all =
+      build(sum, VT_OP_MULTIPLY, mean, vt_build_number(sum, sum->results[0].type, added_up(sum)));
   return build(sum, VT_OP_SUBTRACT, &total->results[0], all);
 }
 

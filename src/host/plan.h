@@ -62,17 +62,17 @@ struct vt_step {
   // Called once before the plan's memory is laid out, when nested plans and kernels exist; may be
   // NULL.
   vt_status (*prepare)(vt_plan *plan, vt_step *step);
-  void *body;                       // of the kind of step
-  bool repeatable;                  // equal inputs give equal outputs, no side effects
-  int32_t weights_input;            // a contraction that lays out an input for itself:
-  int64_t weights_bytes;            // so large; 0 = none
-  vt_kept *kept;                    // NULL for most
-  bool nested;                      // runs nested plans, whose steps are timed separately
-  bool crosses;                     // a collective with other processes
-  bool begins;                      // its outputs are written when another step
-  uint32_t ends;                    // waits for them, which has them as its last inputs
-  const char *runner;               // "evaluator", "kernel", "onednn", ...: for the log
-  const vt_step *strip;             // the same in strips, if others join it; until they have
+  void *body;            // of the kind of step
+  bool repeatable;       // equal inputs give equal outputs, no side effects
+  int32_t weights_input; // a contraction that lays out an input for itself:
+  int64_t weights_bytes; // so large; 0 = none
+  vt_kept *kept;         // NULL for most
+  bool nested;           // runs nested plans, whose steps are timed separately
+  bool crosses;          // a collective with other processes
+  bool begins;           // its outputs are written when another step
+  uint32_t ends;         // waits for them, which has them as its last inputs
+  const char *runner;    // "evaluator", "kernel", "onednn", ...: for the log
+  const vt_step *strip;  // what it becomes where others join it (exec_strip.c); NULL for most
   uint64_t spent_ns, best_ns, runs; // only where VTPU_LOG=debug
 };
 

@@ -545,11 +545,6 @@ typedef struct task {
   uint64_t unread[VT_STRIP_WORDS]; // groups of columns that are left out
 } task;
 
-static bool is_unread(const task *t, int64_t column) {
-  int64_t group = column / VT_STRIP_GROUP;
-  return group < 64 * VT_STRIP_WORDS && (t->unread[group / 64] >> group % 64 & 1);
-}
-
 static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
   bool edge = t->edge && (tile + 1) * T > t->rows;
   *stride = edge ? t->p->k * 2 : t->lhs_stride;
@@ -604,7 +599,7 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
     if (packs) pack_side(k, high, &lhs, own);
     if (!k->goes_on) fetch_rows(t, i + FETCHED);
     for (int64_t j = 0; j < end; j += 2)
-      if (!is_unread(t, j * T))
+      if (!vt_strip_is_unread(t->unread, j * T))
         multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
                       t->fetches && i == 0 && j + 2 < end);
   }

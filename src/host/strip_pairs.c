@@ -140,17 +140,12 @@ static void multiply_columns(const vt_strip_pairs *t, int64_t column, int64_t fr
   }
 }
 
-static bool is_unread(const vt_strip_pairs *t, int64_t column) {
-  int64_t group = column / VT_STRIP_GROUP;
-  return group < 64 * VT_STRIP_WORDS && (t->unread[group / 64] >> group % 64 & 1);
-}
-
 void vt_strip_multiply_pairs(const vt_strip_pairs *t) {
   const vt_strip *p = t->strip;
   int64_t piece = p->piece ? p->piece / 2 : t->until - t->from;
   for (int64_t from = t->from; from < t->until; from += piece) {
     int64_t pairs = t->until - from < piece ? t->until - from : piece;
     for (int64_t column = 0; column < t->columns; column += VECTORS * LANES)
-      if (!is_unread(t, column)) multiply_columns(t, column, from, pairs);
+      if (!vt_strip_is_unread(t->unread, column)) multiply_columns(t, column, from, pairs);
   }
 }

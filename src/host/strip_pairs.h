@@ -21,6 +21,12 @@ typedef struct vt_strip_pairs {
   bool fetches;           // the right side is not in the second cache yet
 } vt_strip_pairs;
 
+// Whether a column is in such a group, of which the bits are.
+static inline bool vt_strip_is_unread(const uint64_t *unread, int64_t column) {
+  int64_t group = column / VT_STRIP_GROUP;
+  return group < 64 * VT_STRIP_WORDS && (unread[group / 64] >> group % 64 & 1);
+}
+
 // Sums of some rows and columns; a row that is no whole vector is filled up.
 void vt_strip_multiply_pairs(const vt_strip_pairs *pairs);
 

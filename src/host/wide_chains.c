@@ -103,22 +103,13 @@ static bool find_chains(chains *c, const vt_func *func, vt_arena *arena) {
   return any;
 }
 
-// Conversions of equal constants would be merged, and then be written and read as an array.
-static vt_value *constant_of(vt_op *before, vt_type type, double number) {
-  vt_arena *arena = &before->func->module->arena;
-  float *data = vt_arena_push_aligned(arena, 64, 64);
-  *data = (float)number;
-  vt_literal *literal = VT_NEW(arena, vt_literal);
-  *literal = (vt_literal){.type = type, .splat = true, .data = data};
-  return vt_build_constant(before->func, before, before->loc, literal);
-}
-
-// Each reader has a conversion of its own, which is made where it is read.
+// Each reader has a conversion of its own, which is made where it is read. A number has none: equal
+// ones would be merged, and then be written and read as an array.
 static vt_value *widened(vt_op *before, vt_value *value) {
   vt_type type = value->type;
   type.dtype = VT_F32;
   double number;
-  if (vt_is_number(value, &number)) return constant_of(before, type, number);
+  if (vt_is_number(value, &number)) return vt_build_number(before, type, number);
   return vt_build(before->func, before, VT_OP_CONVERT, before->loc, type, 1, &value);
 }
 

@@ -59,15 +59,7 @@ static vt_value *spread(const algebra *a, vt_op *before, vt_value *scalar, vt_ty
 
 // A splat of the number, rounded to the element type of `type`.
 static vt_value *number(const algebra *a, vt_op *before, vt_type type, double value) {
-  vt_arena *arena = &before->func->module->arena;
-  void *data = vt_arena_push_aligned(arena, 64, 64);
-  vt_literal *literal = VT_NEW(arena, vt_literal);
-  if (type.dtype == VT_PRED)
-    *(uint8_t *)data = value != 0;
-  else
-    vt_number_store(type.dtype, data, 0, value);
-  *literal = (vt_literal){{type.dtype, 0, NULL}, data, true};
-  vt_value *scalar = vt_build_constant(before->func, before, before->loc, literal);
+  vt_value *scalar = vt_build_number(before, (vt_type){.dtype = type.dtype}, value);
   scalar->id = a->count;
   return spread(a, before, scalar, type);
 }

@@ -63,6 +63,15 @@ bool vt_func_reads(const vt_func *func, const vt_value *value) {
   return false;
 }
 
+vt_value *vt_build_number(vt_op *before, vt_type type, double number) {
+  vt_arena *arena = &before->func->module->arena;
+  void *data = vt_arena_push_aligned(arena, 64, 64);
+  vt_literal *literal = VT_NEW(arena, vt_literal);
+  vt_number_store(type.dtype, data, 0, number);
+  *literal = (vt_literal){type, data, true};
+  return vt_build_constant(before->func, before, before->loc, literal);
+}
+
 bool vt_is_number(const vt_value *value, double *out) {
   while (value->op && value->op->code == VT_OP_BROADCAST_IN_DIM) value = value->op->operands[0];
   if (!value->op || value->op->code != VT_OP_CONSTANT) return false;

@@ -66,6 +66,9 @@ bool vt_simplify_whole_scatter(vt_op *op);
 // True when the value is a constant, or a broadcast of one, with one number for all elements.
 bool vt_is_number(const vt_value *value, double *out);
 
+// A constant before the op with one number, rounded to the element type, for all elements.
+vt_value *vt_build_number(vt_op *before, vt_type type, double number);
+
 // Whether all numbers of the attribute, if the op has it, are `wanted`.
 bool vt_ints_are(const vt_op *op, vt_attr_key key, int64_t wanted);
 
