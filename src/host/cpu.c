@@ -131,6 +131,11 @@ bool vt_host_gathers(void) {
   return facts.level >= 4 && !facts.amd;
 }
 
+bool vt_host_fetches_results(void) {
+  cpu_facts facts = read_cpu();
+  return facts.level >= 4 && !facts.amd;
+}
+
 bool vt_host_virtual(void) {
   return read_cpu().virtual;
 }

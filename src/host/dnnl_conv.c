@@ -629,6 +629,10 @@ static bool step_strip(vt_plan *plan, vt_step *step, const conv *c) {
       w->rhs_start += (w->kernel[i] - 1) * w->rhs_taps[i];
       w->rhs_taps[i] = -w->rhs_taps[i];
     }
+    if (w->kernel[i] == 1 && w->low[i] == 0) { // a stride leaves pixels out
+      w->input[i] = w->output[i], w->input_strides[i] *= w->stride[i];
+      w->stride[i] = 1;
+    }
     dense *= w->output[i];
     strip.m *= w->output[i], strip.k *= w->kernel[i];
   }

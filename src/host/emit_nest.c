@@ -204,6 +204,11 @@ void vt_nest_fetch(loops *l, LLVMValueRef pointer, unsigned mode) {
   vt_emit_intrinsic(l->e, "llvm.prefetch", 1, &type, 4, args);
 }
 
+void vt_nest_fetch_ahead(loops *l, vt_dtype dtype, LLVMValueRef pointer) {
+  enum { AHEAD = 8192 }; // bytes
+  vt_nest_fetch(l, byte_offset(l, at_column(l, dtype, pointer), i64_constant(l, AHEAD)), 1);
+}
+
 // Prefetches what the vector GATHER_AHEAD columns on will gather.
 static void fetch_gathered(loops *l, node_state *s, const vt_nest_node *n) {
   LLVMBuilderRef b = l->e->builder;

@@ -114,6 +114,8 @@ void vt_nest_store(loops *l, vt_dtype dtype, LLVMValueRef pointer, LLVMValueRef 
 LLVMValueRef vt_nest_offsets(loops *l, node_state *s, const vt_nest_node *n, LLVMValueRef *inside);
 // Prefetches; `mode` is 1 for what will be written.
 void vt_nest_fetch(loops *l, LLVMValueRef pointer, unsigned mode);
+// A line that will be written, some vectors on: of this row, or of one that follows it.
+void vt_nest_fetch_ahead(loops *l, vt_dtype dtype, LLVMValueRef pointer);
 // How many ops it takes to compute a value; `seen` are counted already.
 int vt_nest_cost(loops *l, uint32_t node, bool *seen);
 // Sets the mask of the lanes inside the row, where one is needed.
