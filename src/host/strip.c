@@ -42,6 +42,8 @@ enum {
 // Of the right side and of sums, which stay in the second cache; of both.
 static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20, BOTH_BYTES = 640 << 10;
 static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
+// Of the right side of a window's tiles: of fewer columns, tasks would have to share copied images.
+static const int64_t WINDOW_BYTES = 1280 << 10;
 static const int64_t COLUMN_SUMS = 128 << 10; // of all rows
 
 static int64_t most(int64_t a, int64_t b) {
@@ -166,7 +168,8 @@ static void choose_blocks(vt_strip *p) {
   strips = p->items * tiles_of(rows, p->block_m);
   int64_t blocks = most(tiles_of(TASKS * p->threads, strips), 1);
   int64_t rhs = p->n * p->k * 2, sums = p->n * rows_of_task(p, p->block_m) * 4;
-  blocks = most(blocks, tiles_of(p->piece ? sums : rhs, BLOCK_BYTES));
+  int64_t block_bytes = p->tiles && p->windowed ? WINDOW_BYTES : BLOCK_BYTES;
+  blocks = most(blocks, tiles_of(p->piece ? sums : rhs, block_bytes));
   if (!p->tiles && !p->piece) blocks = most(blocks, tiles_of(rhs + sums, BOTH_BYTES));
   p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
 }

@@ -53,6 +53,16 @@ static const char strided[] =
         OP("d", "multiply", "s", "s", HALF) "%r = stablehlo.convert %d : (" HALF
                                             ") -> tensor<3x7x7x64xbf16>\n";
 
+// Output 7 x 5: the lines move by two, the columns by three.
+#define PART "tensor<2x7x5x48xf32>"
+static const char planes[] =
+    CONV("s", "x", "w", "(tensor<2x14x13x64xbf16>, tensor<3x4x64x48xbf16>) -> " PART, "[2, 3]",
+         "[[1, 0], [2, 1]]") OP("r", "multiply", "s", "s", PART);
+
+static const char picked[] =
+    CONV("s", "x", "w", "(tensor<2x14x13x34xbf16>, tensor<1x1x34x48xbf16>) -> " PART, "[2, 3]",
+         "[[0, 0], [0, 0]]") OP("r", "add", "s", "y", PART);
+
 #define SOFTMAX(rows, matrix)                                                                      \
   DOT("s", "x", "w", "(tensor<" rows "x40xbf16>, tensor<40x72xbf16>) -> " matrix)                  \
   ZERO LOW                                                                                         \
@@ -236,6 +246,10 @@ static const row rows[] = {
      IMAGE, normalised, true},
     {"strided convolution, squared", "%x: tensor<3x14x13x6xbf16>, %w: tensor<5x3x6x64xbf16>",
      "tensor<3x7x7x64xbf16>", strided, true},
+    {"strided convolution of many channels",
+     "%x: tensor<2x14x13x64xbf16>, %w: tensor<3x4x64x48xbf16>", PART, planes, true},
+    {"strided convolution of one pixel",
+     "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " PART, PART, picked, true},
     {"softmax", "%x: tensor<5003x40xbf16>, %w: tensor<40x72xbf16>", MANY, softmax, true},
     {"softmax of few rows", "%x: tensor<200x40xbf16>, %w: tensor<40x72xbf16>", FEW, few_softmax,
      false},
