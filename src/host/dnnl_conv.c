@@ -629,7 +629,8 @@ static bool step_strip(vt_plan *plan, vt_step *step, const conv *c) {
       w->rhs_start += (w->kernel[i] - 1) * w->rhs_taps[i];
       w->rhs_taps[i] = -w->rhs_taps[i];
     }
-    if (w->kernel[i] == 1 && w->low[i] == 0) { // a stride leaves pixels out
+    bool inside = w->low[i] == 0 && (w->output[i] - 1) * w->stride[i] < w->input[i];
+    if (w->kernel[i] == 1 && inside) { // a stride leaves pixels out
       w->input[i] = w->output[i], w->input_strides[i] *= w->stride[i];
       w->stride[i] = 1;
     }

@@ -63,6 +63,11 @@ static const char picked[] =
     CONV("s", "x", "w", "(tensor<2x14x13x34xbf16>, tensor<1x1x34x48xbf16>) -> " PART, "[2, 3]",
          "[[0, 0], [0, 0]]") OP("r", "add", "s", "y", PART);
 
+#define BEYOND "tensor<2x9x6x48xf32>"
+static const char padded[] =
+    CONV("s", "x", "w", "(tensor<2x14x13x34xbf16>, tensor<1x1x34x48xbf16>) -> " BEYOND, "[2, 3]",
+         "[[0, 4], [0, 3]]") OP("r", "add", "s", "y", BEYOND);
+
 #define SOFTMAX(rows, matrix)                                                                      \
   DOT("s", "x", "w", "(tensor<" rows "x40xbf16>, tensor<40x72xbf16>) -> " matrix)                  \
   ZERO LOW                                                                                         \
@@ -250,6 +255,8 @@ static const row rows[] = {
      "%x: tensor<2x14x13x64xbf16>, %w: tensor<3x4x64x48xbf16>", PART, planes, true},
     {"strided convolution of one pixel",
      "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " PART, PART, picked, true},
+    {"strided convolution of one pixel, padded",
+     "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " BEYOND, BEYOND, padded, true},
     {"softmax", "%x: tensor<5003x40xbf16>, %w: tensor<40x72xbf16>", MANY, softmax, true},
     {"softmax of few rows", "%x: tensor<200x40xbf16>, %w: tensor<40x72xbf16>", FEW, few_softmax,
      false},
