@@ -649,7 +649,7 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
     return;
   }
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
-  if (p->windowed && p->runs > 1) {
+  if (p->windowed && p->k > p->window.channels) {
     multiply_windows(t, rhs, columns);
     return;
   }
