@@ -131,9 +131,10 @@ bool vt_host_gathers(void) {
   return facts.level >= 4 && !facts.amd;
 }
 
-bool vt_host_fetches_results(void) {
+bool vt_host_fetches_results(int64_t bytes) {
+  enum { LEAST = 4 << 20 };
   cpu_facts facts = read_cpu();
-  return facts.level >= 4 && !facts.amd;
+  return bytes >= LEAST && facts.level >= 4 && !facts.amd;
 }
 
 bool vt_host_virtual(void) {

@@ -24,9 +24,9 @@ int vt_host_level(void);
 // Whether reads of elements here and there gain nothing from prefetching: gathers are instructions
 // for 16 elements, of which several are under way at once. AMD's read one element after the other.
 bool vt_host_gathers(void);
-// Whether lines of large results are to be fetched before they are written: too few such stores are
-// under way at once. Measured on Intel's Xeons only.
-bool vt_host_fetches_results(void);
+// Whether lines of a result of so many bytes are to be fetched before they are written: of what no
+// second cache holds, too few stores are under way at once. Measured on Intel's Xeons only.
+bool vt_host_fetches_results(int64_t bytes);
 // Whether it is a virtual machine's.
 bool vt_host_virtual(void);
 // LLVM's name of that level if VTPU_CPU=sse4|avx2|avx512 asks for no more than that; else NULL.

@@ -20,7 +20,6 @@ typedef struct vt_target {
   bool bf16;   // vcvtneps2bf16
   bool f16c, fma;
   bool gathers; // vt_host_gathers
-  bool fetches; // vt_host_fetches_results
 } vt_target;
 
 // The function of a nest processes rows [row_lo, row_hi) and columns [col_lo, col_hi) of each.
@@ -73,7 +72,7 @@ int vt_nest_only_for(const vt_nest *nest, const bool *movable, uint32_t user, ui
 int32_t vt_nest_scatter(const vt_nest *nest);
 bool vt_nest_keeps_buffers(const vt_nest *nest);
 // Whether lines of the node's result are fetched before they are written.
-bool vt_nest_fetches(const vt_nest *nest, const vt_nest_node *n, const vt_target *target);
+bool vt_nest_fetches(const vt_nest *nest, const vt_nest_node *n);
 void vt_nest_columns(const vt_nest *nest, bool *out_once);
 static inline bool vt_node_has_parts(const vt_nest_node *n) {
   return n->kind == VT_NODE_GATHER || n->kind == VT_NODE_SCATTER;

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "eval/kernel.h"
+#include "host/cpu.h"
 #include "host/emit.h"
 
 static const int64_t MAX_KEPT_BYTES = 512 << 10;
-static const int64_t LEAST_FETCHED = 4 << 20;     // more than the second cache
 static const int64_t MAX_COLUMN_BYTES = 24 << 10; // beside what else the first cache holds
 
 static void mark_live(const vt_nest *nest, uint32_t node, bool *live) {
@@ -257,9 +257,9 @@ void vt_nest_columns(const vt_nest *nest, bool *out_once) {
   }
 }
 
-bool vt_nest_fetches(const vt_nest *nest, const vt_nest_node *n, const vt_target *target) {
-  return target->fetches && n->output >= 0 && vt_nest_is_full(nest, n) &&
-         vt_type_bytes(n->value->type) >= LEAST_FETCHED;
+bool vt_nest_fetches(const vt_nest *nest, const vt_nest_node *n) {
+  return n->output >= 0 && vt_nest_is_full(nest, n) &&
+         vt_host_fetches_results(vt_type_bytes(n->value->type));
 }
 
 void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
@@ -288,7 +288,7 @@ void vt_nest_key(const vt_nest *nest, const vt_target *target, vt_text *key) {
                      vt_node_follows_columns(nest, n) ? 'c' : 'r');
     if (n->output >= 0)
       vt_text_printf(key, " o%d%c%s", n->output, vt_nest_is_full(nest, n) ? 'f' : 'r',
-                     vt_nest_fetches(nest, n, target) ? "p" : "");
+                     vt_nest_fetches(nest, n) ? "p" : "");
     if (n->kind == VT_NODE_REDUCE)
       vt_text_printf(key, " r%d%c", n->reducer, n->accumulated ? 'a' : 'r');
     if (n->kind == VT_NODE_REDUCE) vt_text_printf(key, "#%d", n->value->index);

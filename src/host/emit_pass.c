@@ -263,8 +263,7 @@ static void store_values(loops *l) {
     if (keeps_now(l, i))
       vt_nest_store(l, vt_emit_compute_dtype(dtype), s->buffer, vt_nest_value(l, i), false);
     if (!stores_now(l, i)) continue;
-    if (vt_nest_fetches(l->nest, &l->nest->nodes[i], &l->e->target))
-      vt_nest_fetch_ahead(l, dtype, s->row_pointer);
+    if (vt_nest_fetches(l->nest, &l->nest->nodes[i])) vt_nest_fetch_ahead(l, dtype, s->row_pointer);
     vt_nest_store(l, dtype, s->row_pointer, vt_nest_value(l, i), l->ragged);
   }
 }

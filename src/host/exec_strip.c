@@ -88,12 +88,12 @@ AMX static void write_rows(const vt_strip *strip, const strip_target *target, co
                            int64_t row, int64_t rows, int64_t column, int64_t columns) {
   enum { AHEAD = 16 }; // rows
   int64_t bytes = (int64_t)vt_dtype_bytes(target->dtype);
-  bool fetches = vt_host_fetches_results();
+  bool fetches = vt_host_fetches_results(strip->items * strip->m * strip->n * bytes);
   for (int64_t i = 0; i < rows; i++) {
     const float *from = sums + i * strip->sums_row + column;
     int64_t at = place_of(strip, target, row + i) + column;
     for (int64_t j = 0; fetches && j < columns * bytes; j += 64)
-      __builtin_prefetch(target->data + at * bytes + j + columns * bytes * AHEAD, 1);
+      __builtin_prefetch(target->data + (at + AHEAD * target->row) * bytes + j, 1);
     for (int64_t j = 0; j < columns; j += T) {
       __mmask16 mask = first16(columns - j);
       __m512 value = _mm512_maskz_loadu_ps(mask, from + j);

@@ -105,14 +105,13 @@ static char *tuned(const char *cpu, char *features) {
 
 static void find_target(code_store *s) {
   const char *narrowed = vt_host_narrowed();
-  bool gathers = vt_host_gathers(), fetches = vt_host_fetches_results();
+  bool gathers = vt_host_gathers();
   if (narrowed) {
     int level = vt_host_level();
     s->cpu = LLVMCreateMessage(narrowed);
     s->features = LLVMCreateMessage("");
     s->target = (vt_target){.lanes = level >= 4 ? 16 : 8, .avx512 = level >= 4, .gathers = gathers};
     s->target.f16c = s->target.fma = level >= 3;
-    s->target.fetches = fetches;
     return;
   }
   s->cpu = LLVMGetHostCPUName();
@@ -124,7 +123,6 @@ static void find_target(code_store *s) {
   s->target.f16c = has_feature(f, "+f16c,");
   s->target.fma = has_feature(f, "+fma,");
   s->target.gathers = gathers;
-  s->target.fetches = fetches;
   s->target.lanes = s->target.avx512 ? 16 : 8;
 }
 
@@ -275,7 +273,7 @@ static uint64_t hash_version(const code_store *s) {
   snprintf(text, sizeof text, "%u.%u.%u", major, minor, patch);
   uint64_t hash = vt_hash_bytes(text, strlen(text), hash_build());
   hash = vt_hash_bytes(s->features, strlen(s->features), hash);
-  hash = vt_hash_u64(2 * s->target.fetches + s->target.gathers, hash);
+  hash = vt_hash_u64(s->target.gathers, hash);
   return vt_hash_bytes(s->cpu, strlen(s->cpu), hash);
 }
 

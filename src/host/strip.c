@@ -546,9 +546,8 @@ typedef struct task {
   const char *rhs;    // laid out, column 0
   float *sums;        // row 0, the first column of the task
   int64_t sums_row;
-  int64_t rows, follow; // those after them, as far apart, are multiplied next
+  int64_t rows;
   int64_t behind; // columns of the right side, from the first of the task, that follow each other
-  bool begins;    // nothing has been multiplied before
   bool fetches;   // the right side is not in the second cache yet
   int64_t from, until;             // tiles of K, with what is behind whole ones
   uint64_t unread[VT_STRIP_WORDS]; // groups of columns that are left out
@@ -562,7 +561,7 @@ static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
 
 // A pair of rows of tiles that will be read: where they come from memory, nothing else foresees it.
 static void fetch_rows(const task *t, int64_t tile) {
-  int64_t end = least(t->rows + t->follow, (tile + 2) * T), bytes = t->p->k * 2;
+  int64_t end = least(t->rows, (tile + 2) * T), bytes = t->p->k * 2;
   for (int64_t i = tile * T; i < end; i++)
     for (int64_t at = 0; at < bytes; at += 64)
       _mm_prefetch(t->lhs + i * t->lhs_stride + at, _MM_HINT_T1);
@@ -653,7 +652,7 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
     multiply_windows(t, rhs, columns);
     return;
   }
-  for (int64_t i = 0; t->begins && i < FETCHED; i += 2) fetch_rows(t, i);
+  for (int64_t i = 0; i < FETCHED; i += 2) fetch_rows(t, i);
   int64_t full = least(t->until, p->full), pieces = most(1, (full - t->from + DEPTH / 2) / DEPTH);
   int64_t tiles = most(1, tiles_of(full - t->from, pieces));
   for (int64_t d = t->from; d == t->from || d < full; d += tiles) {
@@ -799,22 +798,13 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
     take_rows(p, from, first, rows, own->lhs, &t);
   own->column = column;
   if (r->unread && columns == p->n) r->unread(r->user, item * p->m + first, rows, t.unread);
-  // What follows finds sums in the first cache: a pair of rows of tiles at a time.
-  int64_t each = p->tiles && !p->windowed && !r->second && !r->result ? 2 * T : t.rows;
-  task part = t;
-  for (int64_t i = 0; i < t.rows; i += each) {
-    part.rows = least(each, t.rows - i), part.follow = t.rows - i - part.rows;
-    part.lhs = t.lhs + i * t.lhs_stride;
-    part.begins = i == 0, part.fetches = t.fetches && i == 0;
-    multiply_task(&part, column, columns);
-    finish_task(r, &part, item, first + i, p->windowed ? rows : part.rows, column, columns,
-                own->middle);
-  }
+  multiply_task(&t, column, columns);
+  finish_task(r, &t, item, first, rows, column, columns, own->middle);
   if (!r->second) return;
   const vt_strip *s = r->second;
   task next = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
   next.sums = own->second_sums, next.sums_row = s->sums_row, next.rows = rows;
-  next.until = tiles_of(s->k, PAIRED), next.begins = true;
+  next.until = tiles_of(s->k, PAIRED);
   leave_zeros_out(&next);
   take_tiles(s);
   multiply_task(&next, 0, s->n);

@@ -55,7 +55,7 @@ static const char strided[] =
 
 // Output 7 x 5: the lines move by two, the columns by three.
 #define PART "tensor<2x7x5x48xf32>"
-static const char planes[] =
+static const char strided_deep[] =
     CONV("s", "x", "w", "(tensor<2x14x13x64xbf16>, tensor<3x4x64x48xbf16>) -> " PART, "[2, 3]",
          "[[1, 0], [2, 1]]") OP("r", "multiply", "s", "s", PART);
 
@@ -252,7 +252,7 @@ static const row rows[] = {
     {"strided convolution, squared", "%x: tensor<3x14x13x6xbf16>, %w: tensor<5x3x6x64xbf16>",
      "tensor<3x7x7x64xbf16>", strided, true},
     {"strided convolution of many channels",
-     "%x: tensor<2x14x13x64xbf16>, %w: tensor<3x4x64x48xbf16>", PART, planes, true},
+     "%x: tensor<2x14x13x64xbf16>, %w: tensor<3x4x64x48xbf16>", PART, strided_deep, true},
     {"strided convolution of one pixel",
      "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " PART, PART, picked, true},
     {"strided convolution of one pixel, padded",

@@ -57,7 +57,7 @@ static const row rows[] = {
      "%r = stablehlo.tanh %e : tensor<300x1000xf32>\n"},
 };
 
-// Which take one region each, or none of ours: with AMX oneDNN computes the last.
+// Which take one region each; with AMX oneDNN computes the last, whose regions are not counted.
 static const row single[] = {
     {"sums over rows", "%x: tensor<65536x64xf32>", "tensor<64xf32>",
      "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
@@ -133,10 +133,11 @@ static void regions_are_few(void **state) {
   (void)state;
   run(&single[0]); // the flags of the team's threads are set once
   for (size_t i = 0; i < sizeof single / sizeof *single; i++) {
-    if (i && !vt_host_fast_bf16()) break;
+    bool last = i + 1 == sizeof single / sizeof *single;
+    if ((i && !vt_host_fast_bf16()) || (last && vt_host_has_amx())) break;
     regions = 0;
     run(&single[i]);
-    if (regions > 1) fail_msg("%s: %d regions", single[i].name, regions);
+    if (regions != 1) fail_msg("%s: %d regions", single[i].name, regions);
   }
 }
 
