@@ -26,17 +26,17 @@ enum {
   DEEP_PIECE = 2048, // into pieces of which 64 columns stay in the second cache
   DEPTH = 8,         // tiles of K, of which both sides of two by two sums fit the first cache
   ALIGNED = 2048,    // bytes: rows that lie so far apart, or twice, push each other out of it
-  PACKED = 384,      // columns that pay for a copy
-  FETCHED = 4,       // tiles of rows ahead
+  PACKED = 64,       // columns that pay for a copy
   TASKS = 4,         // at least, for each thread
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
-  MOST_ROWS = 1024,               // of a matrix that is read again for each task
-  FEWEST_JOINED = 96,             // rows of attention
-  PICTURE = 4,                    // channels, at most
-  FEWEST_ROWS = 64,               // of an image, below which weights are what takes time
-  MOST_DEPTH = DEPTH + DEPTH / 2, // of a piece
+  MOST_ROWS = 1024,       // of a matrix that is read again for each task
+  FEWEST_JOINED = 96,     // rows of attention
+  PICTURE = 4,            // channels, at most
+  FEWEST_ROWS = 64,       // of an image, below which weights are what takes time
+  MOST_DEPTH = 2 * DEPTH, // of a piece
+  PART_COLUMNS = 128,     // whose sums of two rows of tiles stay in the first cache
   TILE_BYTES = 2 * TILE
 };
 // Of the right side and of sums, which stay in the second cache; of both.
@@ -48,6 +48,11 @@ static const int64_t COLUMN_SUMS = 128 << 10; // of all rows
 
 static int64_t most(int64_t a, int64_t b) {
   return a > b ? a : b;
+}
+
+// Whether several pixels are multiplied: of one alone the copied ones are rows of a matrix.
+static bool is_window(const vt_strip *p) {
+  return p->windowed && p->k > p->window.channels;
 }
 
 // ---- Sizes.
@@ -174,6 +179,13 @@ static void choose_blocks(vt_strip *p) {
   p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
 }
 
+// Sums of few columns are finished while they are in the first cache: stores to the second take
+// longer than products of small K.
+static int64_t rows_of_part(const vt_strip *p) {
+  bool small = p->block_n <= PART_COLUMNS && p->full <= MOST_DEPTH;
+  return p->tiles && !p->windowed && !p->rows && small ? 2 * T : p->block_m;
+}
+
 void vt_strip_fix_rows(vt_strip *p) {
   enum { EVEN = 4 }; // tasks are a multiple of it
   int64_t rows = rows_of_item(p), strip = p->k > LONG ? STRIP / 2 : STRIP;
@@ -255,10 +267,11 @@ bool vt_strip_prepare(vt_strip *p) {
   p->piece = !p->tiles && !p->windowed && p->k >= DEEP ? DEEP_PIECE : 0;
   p->alone = choose_columns(p);
   if (!p->alone) choose_blocks(p);
+  p->part = rows_of_part(p);
   p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
   // An odd number of lines: 16 rows, a tile, lie in different sets of the first cache.
   p->sums_row = (tiles_of(p->block_n, T) | 1) * T;
-  p->sums_bytes = tiles_of(rows_of_task(p, p->block_m), T) * T * p->sums_row * 4;
+  p->sums_bytes = tiles_of(rows_of_task(p, p->part), T) * T * p->sums_row * 4;
   p->shared = p->windowed && p->block_n < p->n;
   int64_t shared_bytes = 0;
   if (p->windowed) {
@@ -450,11 +463,15 @@ static void clear_end(const vt_strip *p, uint16_t *image) {
 
 // ---- Products.
 
-// A pair of rows of tiles of the left side.
+// A pair of rows of tiles of the left side, and what is fetched meanwhile: of a matrix at each step
+// the line of 64 bytes of some rows of the next pair, of an image a line of what is copied next. In
+// one go it would be more than can be under way.
 typedef struct side {
   const char *at[2];
   int64_t stride[2]; // bytes
   int64_t along;     // bytes between tiles along K
+  const char *ahead;
+  int64_t ahead_stride, ahead_rows; // of an image: bytes from step to step, 0
 } side;
 
 typedef struct place {
@@ -463,22 +480,31 @@ typedef struct place {
 } place;
 
 // Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run.
-#define STEP(left, right, at)                                                                      \
+#define STEP(left, right, number)                                                                  \
   do {                                                                                             \
+    int64_t at = (number) * lhs->along;                                                            \
     _tile_loadd(right, tile, 64);                                                                  \
-    _tile_loadd(left, a0 + (at), lhs->stride[0]);                                                  \
+    _tile_loadd(left, a0 + at, lhs->stride[0]);                                                    \
     _tile_dpbf16ps(0, left, right);                                                                \
     if (rows > 1) {                                                                                \
-      _tile_loadd(left, a1 + (at), lhs->stride[1]);                                                \
+      _tile_loadd(left, a1 + at, lhs->stride[1]);                                                  \
       _tile_dpbf16ps(1, left, right);                                                              \
     }                                                                                              \
     if (columns > 1) {                                                                             \
       _tile_loadd(right, tile + across, 64);                                                       \
       if (rows > 1) {                                                                              \
         _tile_dpbf16ps(3, left, right);                                                            \
-        _tile_loadd(left, a0 + (at), lhs->stride[0]);                                              \
+        _tile_loadd(left, a0 + at, lhs->stride[0]);                                                \
       }                                                                                            \
       _tile_dpbf16ps(2, left, right);                                                              \
+    }                                                                                              \
+    if (windowed) {                                                                                \
+      _mm_prefetch(ahead, _MM_HINT_T1);                                                            \
+      ahead += lhs->ahead_stride;                                                                  \
+    } else {                                                                                       \
+      ahead = lhs->ahead + (number) * 64;                                                          \
+      for (int64_t row = 0; row < lhs->ahead_rows; row++, ahead += lhs->ahead_stride)              \
+        _mm_prefetch(ahead, _MM_HINT_T1);                                                          \
     }                                                                                              \
     if (fetches)                                                                                   \
       for (int64_t line = 0; line < 2 * TILE_BYTES; line += 64)                                    \
@@ -496,12 +522,11 @@ typedef struct piece {
 
 // One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
 // way, two tiles at each step.
-AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p, const piece *k,
-                                                               const side *lhs, const char *tile,
-                                                               const place *to, const int rows,
-                                                               const int columns, bool fetches) {
+AMX static inline __attribute__((always_inline)) void
+multiply(const vt_strip *p, const piece *k, const side *lhs, const char *tile, const place *to,
+         const int rows, const int columns, const bool windowed, bool fetches) {
   int64_t across = p->depth * TILE_BYTES;
-  const char *next = tile + columns * across;
+  const char *next = tile + columns * across, *ahead = lhs->ahead;
 #define START(sum)                                                                                 \
   do {                                                                                             \
     if (!k->goes_on)                                                                               \
@@ -516,8 +541,8 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
 #undef START
   for (int64_t r = 0; r < k->runs; r++) {
     const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
-    for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d * lhs->along);
-    if (k->tail) STEP(6, 7, p->full * lhs->along);
+    for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d);
+    if (k->tail) STEP(6, 7, p->full);
   }
   _tile_stored(0, to[0].to, to[0].stride);
   if (rows > 1) _tile_stored(1, to[1].to, to[1].stride);
@@ -527,14 +552,16 @@ AMX static inline __attribute__((always_inline)) void multiply(const vt_strip *p
 
 AMX static void multiply_any(const vt_strip *p, const piece *k, const side *lhs, const char *tile,
                              const place *to, int rows, int columns, bool fetches) {
-  if (rows > 1 && columns > 1)
-    multiply(p, k, lhs, tile, to, 2, 2, fetches);
+  if (rows > 1 && columns > 1 && p->windowed)
+    multiply(p, k, lhs, tile, to, 2, 2, true, fetches);
+  else if (rows > 1 && columns > 1)
+    multiply(p, k, lhs, tile, to, 2, 2, false, fetches);
   else if (rows > 1)
-    multiply(p, k, lhs, tile, to, 2, 1, fetches);
+    multiply(p, k, lhs, tile, to, 2, 1, false, fetches);
   else if (columns > 1)
-    multiply(p, k, lhs, tile, to, 1, 2, fetches);
+    multiply(p, k, lhs, tile, to, 1, 2, false, fetches);
   else
-    multiply(p, k, lhs, tile, to, 1, 1, fetches);
+    multiply(p, k, lhs, tile, to, 1, 1, false, fetches);
 }
 
 // What a thread works with.
@@ -547,8 +574,10 @@ typedef struct task {
   float *sums;        // row 0, the first column of the task
   int64_t sums_row;
   int64_t rows;
-  int64_t behind; // columns of the right side, from the first of the task, that follow each other
-  bool fetches;   // the right side is not in the second cache yet
+  int64_t behind;   // columns of the right side, from the first of the task, that follow each other
+  bool fetches;     // the right side is not in the second cache yet
+  bool fetched;     // the first rows are on their way
+  const char *next; // rows (an image's lines) of the task that follows; NULL: not known
   int64_t from, until;             // tiles of K, with what is behind whole ones
   uint64_t unread[VT_STRIP_WORDS]; // groups of columns that are left out
 } task;
@@ -559,10 +588,10 @@ static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
   return edge ? t->edge : t->lhs + tile * T * t->lhs_stride;
 }
 
-// A pair of rows of tiles that will be read: where they come from memory, nothing else foresees it.
-static void fetch_rows(const task *t, int64_t tile) {
-  int64_t end = least(t->rows, (tile + 2) * T), bytes = t->p->k * 2;
-  for (int64_t i = tile * T; i < end; i++)
+// The rows of tiles that are read first: where they come from memory, nothing else foresees it.
+static void fetch_rows(const task *t) {
+  int64_t end = least(t->rows, 2 * T), bytes = t->p->k * 2;
+  for (int64_t i = 0; i < end; i++)
     for (int64_t at = 0; at < bytes; at += 64)
       _mm_prefetch(t->lhs + i * t->lhs_stride + at, _MM_HINT_T1);
 }
@@ -604,13 +633,20 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
     int high = i + 1 < tiles ? 2 : 1;
     side lhs = {.along = 2 * PAIRED};
     for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
+    lhs.ahead = i + 2 < tiles || !t->next ? t->lhs + (i + 2) * T * t->lhs_stride : t->next;
+    lhs.ahead_stride = t->lhs_stride, lhs.ahead_rows = tiles_of(2 * T, tiles_of(end, 2));
     if (packs) pack_side(k, high, &lhs, own);
-    if (!k->goes_on) fetch_rows(t, i + FETCHED);
-    for (int64_t j = 0; j < end; j += 2)
+    for (int64_t j = 0; j < end; j += 2, lhs.ahead += lhs.ahead_rows * t->lhs_stride)
       if (!vt_strip_is_unread(t->unread, j * T))
         multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
                       t->fetches && i == 0 && j + 2 < end);
   }
+}
+
+// What a task copies that the one before it did not.
+static int64_t bytes_of_lines(const vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  return least(p->block_m * w->stride[0], w->input[0]) * w->input_strides[0] * 2;
 }
 
 // An image's lines are in the first cache already: a pixel is in many windows.
@@ -618,10 +654,13 @@ AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns
   const vt_strip *p = t->p;
   int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
   piece all = {.runs = p->runs, .tiles = p->full, .tail = p->tail > 0};
+  const char *ahead = t->next ? t->next : t->lhs;
+  int64_t steps = tiles / 2 * (end / 2) * p->depth;
+  int64_t each = t->next && steps ? tiles_of(bytes_of_lines(p), steps) : 0;
   for (int64_t j = 0; j < end; j += 2)
-    for (int64_t i = 0; i < tiles; i += 2) {
+    for (int64_t i = 0; i < tiles; i += 2, ahead += each * p->depth) {
       int high = i + 1 < tiles ? 2 : 1;
-      side lhs = {.along = 2 * PAIRED};
+      side lhs = {.along = 2 * PAIRED, .ahead = ahead, .ahead_stride = each};
       for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
       multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
                     t->fetches && i == 0 && j + 2 < end);
@@ -648,12 +687,13 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
     return;
   }
   __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
-  if (p->windowed && p->k > p->window.channels) {
+  if (is_window(p)) {
     multiply_windows(t, rhs, columns);
     return;
   }
-  for (int64_t i = 0; i < FETCHED; i += 2) fetch_rows(t, i);
-  int64_t full = least(t->until, p->full), pieces = most(1, (full - t->from + DEPTH / 2) / DEPTH);
+  if (!t->fetched) fetch_rows(t);
+  int64_t full = least(t->until, p->full), deep = p->part < p->block_m ? MOST_DEPTH : DEPTH;
+  int64_t pieces = most(1, (full - t->from + deep / 2) / deep);
   int64_t tiles = most(1, tiles_of(full - t->from, pieces));
   for (int64_t d = t->from; d == t->from || d < full; d += tiles) {
     int64_t count = least(tiles, full - d);
@@ -685,7 +725,8 @@ AMX static void release_tiles(const vt_strip *p) {
 // What a thread has: its part of the left side, sums, and where each item has its own, the right
 // side laid out; then the same of a second product.
 typedef struct room {
-  int64_t column; // of the last task, -1 before the first
+  int64_t column;             // of the last task, -1 before the first
+  const char *next, *fetched; // where the left side of the next task begins, of the one fetched
   char *lhs;
   float *sums;
   char *laid, *middle;
@@ -778,12 +819,23 @@ static void leave_zeros_out(task *t) {
   while (t->from < t->until - 1 && is_zero(t, t->from) && is_finite(t, t->from)) t->from++;
 }
 
+// Where rows (lines) of the left side begin.
+static const char *left_of(const vt_strip_run *r, int64_t item, int64_t first) {
+  const vt_strip *p = r->strip;
+  const vt_strip_window *w = &p->window;
+  const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
+  if (!p->windowed) return (const char *)(from + first * p->lhs_row);
+  return (const char *)(from + most(0, first * w->stride[0] - w->low[0]) * w->input_strides[0]);
+}
+
 // Rows (lines) [first, first + rows) of an item, and a block of columns.
-static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
+static void run_part(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
                      int64_t column, int64_t columns, room *own) {
   const vt_strip *p = r->strip;
   task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .until = tiles_of(p->length, PAIRED)};
   t.sums = own->sums, t.sums_row = p->sums_row;
+  t.fetched = own->fetched == left_of(r, item, first);
+  if (!p->windowed || is_window(p)) t.next = own->next;
   if (r->result) {
     int64_t row = item * p->m + first * (p->windowed ? p->window.output[1] : 1);
     t.sums = r->result + row * p->n + column, t.sums_row = p->n;
@@ -802,14 +854,24 @@ static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t
   finish_task(r, &t, item, first, rows, column, columns, own->middle);
   if (!r->second) return;
   const vt_strip *s = r->second;
-  task next = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
-  next.sums = own->second_sums, next.sums_row = s->sums_row, next.rows = rows;
-  next.until = tiles_of(s->k, PAIRED);
-  leave_zeros_out(&next);
+  task then = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
+  then.sums = own->second_sums, then.sums_row = s->sums_row, then.rows = rows;
+  then.until = tiles_of(s->k, PAIRED), then.fetched = true;
+  leave_zeros_out(&then);
   take_tiles(s);
-  multiply_task(&next, 0, s->n);
+  multiply_task(&then, 0, s->n);
   take_tiles(p);
-  r->second_finish(r->user, next.sums, item * s->m + first, rows, 0, s->n, NULL);
+  r->second_finish(r->user, then.sums, item * s->m + first, rows, 0, s->n, NULL);
+}
+
+static void run_task(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
+                     int64_t column, int64_t columns, room *own) {
+  const char *behind = own->next;
+  for (int64_t i = 0, part = r->strip->part; i < rows; i += part) {
+    own->next = i + part < rows ? left_of(r, item, first + i + part) : behind;
+    run_part(r, item, first + i, least(part, rows - i), column, columns, own);
+    own->fetched = own->next;
+  }
 }
 
 // Sums are the same for any number of threads.
@@ -901,6 +963,10 @@ static void run_blocks(const vt_strip_run *r) {
     for (int64_t i = 0; i < tasks; i++) { // those of the same columns one after the other
       int64_t item = i % down / strips, first = i % strips * p->block_m;
       int64_t column = block_of(p, i / down) * p->block_n;
+      int64_t next = i + omp_get_num_threads(); // most likely
+      own.next = NULL;
+      if (next < tasks && !p->shared)
+        own.next = left_of(r, next % down / strips, next % strips * p->block_m);
       run_task(r, item, first, least(p->block_m, total - first), column,
                least(p->block_n, p->n - column), &own);
     }
