@@ -26,7 +26,7 @@ enum {
   DEEP_PIECE = 2048, // into pieces of which 64 columns stay in the second cache
   DEPTH = 8,         // tiles of K, of which both sides of two by two sums fit the first cache
   ALIGNED = 2048,    // bytes: rows that lie so far apart, or twice, push each other out of it
-  PACKED = 64,       // columns that pay for a copy
+  PACKED = 256,      // columns that pay for a copy
   TASKS = 4,         // at least, for each thread
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
