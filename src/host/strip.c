@@ -24,23 +24,24 @@ enum {
   LONG = 1024,       // K from which it is half of that
   DEEP = 4096,       // without the matrix unit K from which it is cut,
   DEEP_PIECE = 2048, // into pieces of which 64 columns stay in the second cache
-  DEPTH = 8,         // tiles of K, of which both sides of two by two sums fit the first cache
+  DEPTH = 20,        // tiles of K, of which two rows of tiles on the left fit the first cache
   ALIGNED = 2048,    // bytes: rows that lie so far apart, or twice, push each other out of it
   PACKED = 256,      // columns that pay for a copy
   TASKS = 4,         // at least, for each thread
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
-  MOST_ROWS = 1024,       // of a matrix that is read again for each task
-  FEWEST_JOINED = 96,     // rows of attention
-  PICTURE = 4,            // channels, at most
-  FEWEST_ROWS = 64,       // of an image, below which weights are what takes time
-  MOST_DEPTH = 2 * DEPTH, // of a piece
-  PART_COLUMNS = 128,     // whose sums of two rows of tiles stay in the first cache
+  MOST_ROWS = 1024,           // of a matrix that is read again for each task
+  FEWEST_JOINED = 96,         // rows of attention
+  PICTURE = 4,                // channels, at most
+  FEWEST_ROWS = 64,           // of an image, below which weights are what takes time
+  MOST_DEPTH = 3 * DEPTH / 2, // of a piece
+  PART_COLUMNS = 128,         // whose sums of two rows of tiles stay in the first cache
   TILE_BYTES = 2 * TILE
 };
 // Of the right side and of sums, which stay in the second cache; of both.
 static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20, BOTH_BYTES = 640 << 10;
+static const int64_t TILES_BYTES = 1 << 20;   // with the matrix unit, where that cache has 2 MB
 static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
 // Of the right side of a window's tiles: of fewer columns, tasks would have to share copied images.
 static const int64_t WINDOW_BYTES = 1280 << 10;
@@ -112,6 +113,12 @@ static int64_t rows_of_task(const vt_strip *p, int64_t rows) {
   return rows * (p->tiles ? p->pitch / p->window.stride[1] : p->window.output[1]);
 }
 
+// Of the right side, that a task has.
+static int64_t most_bytes(const vt_strip *p) {
+  if (!p->tiles) return BLOCK_BYTES;
+  return p->windowed ? WINDOW_BYTES : TILES_BYTES;
+}
+
 static bool own_rhs(const vt_strip *p) {
   for (int32_t d = 0; d < p->batch_rank; d++)
     if (p->batch_strides[1][d]) return true;
@@ -159,7 +166,7 @@ static void choose_blocks(vt_strip *p) {
     strip =
         most(strip, least(LINES_BYTES / (p->n * 4), p->items * rows * each / (TASKS * p->threads)));
   // The right side is read once for each strip.
-  if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > BLOCK_BYTES)
+  if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > most_bytes(p))
     strip = most(STRIP / 2, least(2 * STRIP, SUMS_BYTES / (p->n * 4) / (2 * T) * (2 * T)));
   p->block_m = least(rows, most(1, strip / each));
   int64_t strips = tiles_of(rows, p->block_m);
@@ -173,8 +180,7 @@ static void choose_blocks(vt_strip *p) {
   strips = p->items * tiles_of(rows, p->block_m);
   int64_t blocks = most(tiles_of(TASKS * p->threads, strips), 1);
   int64_t rhs = p->n * p->k * 2, sums = p->n * rows_of_task(p, p->block_m) * 4;
-  int64_t block_bytes = p->tiles && p->windowed ? WINDOW_BYTES : BLOCK_BYTES;
-  blocks = most(blocks, tiles_of(p->piece ? sums : rhs, block_bytes));
+  blocks = most(blocks, tiles_of(p->piece ? sums : rhs, most_bytes(p)));
   if (!p->tiles && !p->piece) blocks = most(blocks, tiles_of(rhs + sums, BOTH_BYTES));
   p->block_n = least(p->n, most(COLUMNS, tiles_of(tiles_of(p->n, blocks), COLUMNS) * COLUMNS));
 }
@@ -483,7 +489,7 @@ typedef struct place {
 #define STEP(left, right, number)                                                                  \
   do {                                                                                             \
     int64_t at = (number) * lhs->along;                                                            \
-    _tile_loadd(right, tile, 64);                                                                  \
+    _tile_stream_loadd(right, tile, 64);                                                           \
     _tile_loadd(left, a0 + at, lhs->stride[0]);                                                    \
     _tile_dpbf16ps(0, left, right);                                                                \
     if (rows > 1) {                                                                                \
@@ -491,7 +497,7 @@ typedef struct place {
       _tile_dpbf16ps(1, left, right);                                                              \
     }                                                                                              \
     if (columns > 1) {                                                                             \
-      _tile_loadd(right, tile + across, 64);                                                       \
+      _tile_stream_loadd(right, tile + across, 64);                                                \
       if (rows > 1) {                                                                              \
         _tile_dpbf16ps(3, left, right);                                                            \
         _tile_loadd(left, a0 + at, lhs->stride[0]);                                                \
@@ -692,8 +698,8 @@ AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
     return;
   }
   if (!t->fetched) fetch_rows(t);
-  int64_t full = least(t->until, p->full), deep = p->part < p->block_m ? MOST_DEPTH : DEPTH;
-  int64_t pieces = most(1, (full - t->from + deep / 2) / deep);
+  int64_t full = least(t->until, p->full);
+  int64_t pieces = most(1, (full - t->from + DEPTH / 2) / DEPTH);
   int64_t tiles = most(1, tiles_of(full - t->from, pieces));
   for (int64_t d = t->from; d == t->from || d < full; d += tiles) {
     int64_t count = least(tiles, full - d);
@@ -840,7 +846,7 @@ static void run_part(const vt_strip_run *r, int64_t item, int64_t first, int64_t
     int64_t row = item * p->m + first * (p->windowed ? p->window.output[1] : 1);
     t.sums = r->result + row * p->n + column, t.sums_row = p->n;
   }
-  t.fetches = column != own->column || columns * p->k * 2 > 2 * BLOCK_BYTES;
+  t.fetches = column != own->column || columns * p->k * 2 > 2 * most_bytes(p);
   t.behind = p->alone ? p->n - column : columns;
   const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
   const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
