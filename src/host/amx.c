@@ -78,79 +78,62 @@ typedef struct sums_at {
   int64_t from_stride, to_stride;
 } sums_at;
 
-// Prefetches the lines that will be stored to.
-AMX static inline void expect_store(sums_at at) {
-  for (int r = 0; r < T; r++) __builtin_prefetch((const char *)at.to + r * at.to_stride, 1);
-}
-
-// One tile of the left side times one of the right side, and two times one: registers 0 and 1 hold
-// sums, 2 the left, 3 the right.
-AMX static void multiply1(const uint16_t *lhs, const uint16_t *rhs, int64_t depth, sums_at at) {
-  expect_store(at);
-  if (at.from)
-    _tile_loadd(0, at.from, at.from_stride);
-  else
-    _tile_zero(0);
+// One or two tiles of the left side times as many of the right side. Registers 0 to 3 hold sums, 4
+// the left, 5 the right: the unit takes 52 cycles for a product and begins one every 16, so two
+// sums alone leave it idle for half of the time. The right side passes the first cache by: the left
+// stays there for the next columns. `stores`: the result comes from memory, and its lines are on
+// their way before they are stored to.
+AMX static inline __attribute__((always_inline)) void
+multiply_tiles(const uint16_t *const *lhs, const uint16_t *const *rhs, int64_t depth,
+               const sums_at *at, const int rows, const int columns, bool stores) {
+#define START(sum)                                                                                 \
+  do {                                                                                             \
+    if (at[sum].from)                                                                              \
+      _tile_loadd(sum, at[sum].from, at[sum].from_stride);                                         \
+    else                                                                                           \
+      _tile_zero(sum);                                                                             \
+  } while (0)
+  START(0);
+  if (rows > 1) START(1);
+  if (columns > 1) START(2);
+  if (rows > 1 && columns > 1) START(3);
+#undef START
   for (int64_t d = 0; d < depth; d++) {
-    _tile_loadd(2, lhs + d * TILE, 64);
-    _tile_loadd(3, rhs + d * TILE, 64);
-    _tile_dpbf16ps(0, 2, 3);
-  }
-  _tile_stored(0, at.to, at.to_stride);
-}
-
-AMX static void multiply2(const uint16_t *lhs, const uint16_t *lhs2, const uint16_t *rhs,
-                          int64_t depth, sums_at at, sums_at at2) {
-  expect_store(at);
-  expect_store(at2);
-  if (at.from) {
-    _tile_loadd(0, at.from, at.from_stride);
-    _tile_loadd(1, at2.from, at2.from_stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-  }
-  for (int64_t d = 0; d < depth; d++) {
-    _tile_loadd(3, rhs + d * TILE, 64);
-    _tile_loadd(2, lhs + d * TILE, 64);
-    _tile_dpbf16ps(0, 2, 3);
-    _tile_loadd(2, lhs2 + d * TILE, 64);
-    _tile_dpbf16ps(1, 2, 3);
-  }
-  _tile_stored(0, at.to, at.to_stride);
-  _tile_stored(1, at2.to, at2.to_stride);
-}
-
-// Two times two, registers 0 to 3: the unit takes 52 cycles for a product and begins one every 16,
-// so two sums alone leave it idle for half of the time. The result should be in cache.
-AMX static void multiply4(const uint16_t *lhs, const uint16_t *lhs2, const uint16_t *rhs,
-                          const uint16_t *rhs2, int64_t depth, const sums_at *at) {
-  if (at->from) {
-    _tile_loadd(0, at[0].from, at[0].from_stride);
-    _tile_loadd(1, at[1].from, at[1].from_stride);
-    _tile_loadd(2, at[2].from, at[2].from_stride);
-    _tile_loadd(3, at[3].from, at[3].from_stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  for (int64_t d = 0; d < depth; d++) {
-    _tile_loadd(5, rhs + d * TILE, 64);
-    _tile_loadd(4, lhs + d * TILE, 64);
+    _tile_stream_loadd(5, rhs[0] + d * TILE, 64);
+    _tile_loadd(4, lhs[0] + d * TILE, 64);
     _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(4, lhs2 + d * TILE, 64);
-    _tile_dpbf16ps(1, 4, 5);
-    _tile_loadd(5, rhs2 + d * TILE, 64);
-    _tile_dpbf16ps(3, 4, 5);
-    _tile_loadd(4, lhs + d * TILE, 64);
-    _tile_dpbf16ps(2, 4, 5);
+    if (rows > 1) {
+      _tile_loadd(4, lhs[1] + d * TILE, 64);
+      _tile_dpbf16ps(1, 4, 5);
+    }
+    if (columns > 1) {
+      _tile_stream_loadd(5, rhs[1] + d * TILE, 64);
+      if (rows > 1) {
+        _tile_dpbf16ps(3, 4, 5);
+        _tile_loadd(4, lhs[0] + d * TILE, 64);
+      }
+      _tile_dpbf16ps(2, 4, 5);
+    }
+    for (int i = 0; stores && d < T && i < 2 * columns; i++)
+      if (rows > 1 || i % 2 == 0)
+        __builtin_prefetch((const char *)at[i].to + d * at[i].to_stride, 1);
   }
   _tile_stored(0, at[0].to, at[0].to_stride);
-  _tile_stored(1, at[1].to, at[1].to_stride);
-  _tile_stored(2, at[2].to, at[2].to_stride);
-  _tile_stored(3, at[3].to, at[3].to_stride);
+  if (rows > 1) _tile_stored(1, at[1].to, at[1].to_stride);
+  if (columns > 1) _tile_stored(2, at[2].to, at[2].to_stride);
+  if (rows > 1 && columns > 1) _tile_stored(3, at[3].to, at[3].to_stride);
+}
+
+AMX static void multiply_any(const uint16_t *const *lhs, const uint16_t *const *rhs, int64_t depth,
+                             const sums_at *at, int rows, int columns, bool stores) {
+  if (rows > 1 && columns > 1)
+    multiply_tiles(lhs, rhs, depth, at, 2, 2, stores);
+  else if (rows > 1)
+    multiply_tiles(lhs, rhs, depth, at, 2, 1, stores);
+  else if (columns > 1)
+    multiply_tiles(lhs, rhs, depth, at, 1, 2, stores);
+  else
+    multiply_tiles(lhs, rhs, depth, at, 1, 1, stores);
 }
 
 // A block of the result that one thread computes.
@@ -179,33 +162,21 @@ static sums_at place(const block *b, int64_t i, int64_t j, bool first) {
 
 // Adds `depth` tiles of K to the block, two rows of tiles at a time so that they stay in L1.
 // `lhs_depth` and `rhs_depth` are the strides, in tiles, between rows (columns) of the packed
-// sides.
+// sides. `stores`: as above.
 static void multiply_chunk(const block *b, const uint16_t *lhs, int64_t lhs_depth,
-                           const uint16_t *rhs, int64_t rhs_depth, int64_t depth, bool first) {
+                           const uint16_t *rhs, int64_t rhs_depth, int64_t depth, bool first,
+                           bool stores) {
   int64_t rows = tiles_of(b->m, T), columns = tiles_of(b->n, T);
   for (int64_t i = 0; i < rows; i += 2)
-    for (int64_t j = 0; j < columns; j++) {
-      const uint16_t *l = lhs + i * lhs_depth * TILE, *r = rhs + j * rhs_depth * TILE;
-      sums_at at = place(b, i, j, first);
-      if (i + 1 < rows)
-        multiply2(l, l + lhs_depth * TILE, r, depth, at, place(b, i + 1, j, first));
-      else
-        multiply1(l, r, depth, at);
+    for (int64_t j = 0; j < columns; j += 2) {
+      int high = i + 1 < rows ? 2 : 1, wide = j + 1 < columns ? 2 : 1;
+      const uint16_t *l[2] = {lhs + i * lhs_depth * TILE, lhs + (i + 1) * lhs_depth * TILE};
+      const uint16_t *r[2] = {rhs + j * rhs_depth * TILE, rhs + (j + 1) * rhs_depth * TILE};
+      sums_at at[4];
+      for (int s = 0; s < 4; s++)
+        if (s % 2 < high && s / 2 < wide) at[s] = place(b, i + s % 2, j + s / 2, first);
+      multiply_any(l, r, depth, at, high, wide, stores);
     }
-}
-
-// Two rows of `lhs` tiles at a time over all of K: their sums stay in cache.
-static void multiply_block(const block *b, const uint16_t *lhs, const uint16_t *rhs,
-                           int64_t rhs_depth, int64_t depth) {
-  for (int64_t i = 0; i < b->m; i += 2 * T) {
-    block part = *b;
-    part.m = least(2 * T, b->m - i);
-    if (b->direct) part.direct += i * b->row;
-    part.sums += i / T * SUMS;
-    for (int64_t d = 0; d < depth; d += CHUNK)
-      multiply_chunk(&part, lhs + (i / T * depth + d) * TILE, depth, rhs + d * TILE, rhs_depth,
-                     least(CHUNK, depth - d), d == 0);
-  }
 }
 
 // The 32 numbers of f32 as bf16. The unit takes subnormal numbers as zeros, as this does.
@@ -316,24 +287,32 @@ static void pack_lhs(const run *r, int64_t offset, int64_t m, int64_t count, int
          false, to);
 }
 
-// A block of rows and columns of one item, whose right side is packed.
-static void run_block(const run *r, const int64_t *offsets, int64_t task, char *own) {
+// A block of rows and columns of one item, whose right side is packed; two rows of tiles at a time,
+// so that their sums stay in the cache. `*packed`: the first row of the left side that `own` has.
+static void run_block(const run *r, const int64_t *offsets, int64_t task, char *own,
+                      int64_t *packed) {
   const vt_amx_product *p = r->p;
-  int64_t across = tiles_of(p->n, p->block_n);
+  int64_t across = tiles_of(p->n, p->block_n), depth = p->depth;
   int64_t i = task / across * p->block_m, j = task % across * p->block_n;
-  int64_t out_at = offsets[2] + i * p->out_row + j;
+  int64_t rows = least(p->block_m, p->m - i);
   uint16_t *lhs = (uint16_t *)(void *)own;
-  block b = {.m = least(p->block_m, p->m - i),
-             .n = least(p->block_n, p->n - j),
-             .m_tiles = p->block_m / T,
-             .direct = p->out == VT_F32 ? (float *)(void *)r->out + out_at : NULL,
+  const uint16_t *rhs = (const uint16_t *)(const void *)r->shared + j / T * depth * TILE;
+  block b = {.n = least(p->block_n, p->n - j),
+             .m_tiles = 2,
              .row = p->out_row,
              .bias = r->bias ? r->bias + j : NULL,
              .sums = (float *)(void *)(own + p->lhs_bytes)};
-  pack_lhs(r, offsets[0], i, b.m, 0, p->k, p->depth, lhs);
-  const uint16_t *rhs = (const uint16_t *)(const void *)r->shared + j / T * p->depth * TILE;
-  multiply_block(&b, lhs, rhs, p->depth, p->depth);
-  write_sums(&b, p->out, r->out + out_at * (int64_t)vt_dtype_bytes(p->out));
+  if (*packed != i) pack_lhs(r, offsets[0], i, rows, 0, p->k, depth, lhs);
+  *packed = i;
+  for (int64_t m = 0; m < rows; m += 2 * T, lhs += 2 * depth * TILE) {
+    int64_t out_at = offsets[2] + (i + m) * p->out_row + j;
+    b.m = least(2 * T, rows - m);
+    b.direct = p->out == VT_F32 ? (float *)(void *)r->out + out_at : NULL;
+    for (int64_t d = 0; d < depth; d += CHUNK)
+      multiply_chunk(&b, lhs + d * TILE, depth, rhs + d * TILE, depth, least(CHUNK, depth - d),
+                     d == 0, d == 0);
+    write_sums(&b, p->out, r->out + out_at * (int64_t)vt_dtype_bytes(p->out));
+  }
 }
 
 // The partial sums over one part of K.
@@ -352,7 +331,7 @@ static void run_part(const run *r, int64_t part, char *own) {
     pack_lhs(r, 0, 0, p->m, d * PAIRED, k, tiles, lhs);
     pack((const uint16_t *)(const void *)r->rhs + d * PAIRED * p->rhs_row, p->rhs_column,
          p->rhs_row, p->n, k, tiles, true, rhs);
-    multiply_chunk(&b, lhs, tiles, rhs, tiles, tiles, d == lo);
+    multiply_chunk(&b, lhs, tiles, rhs, tiles, tiles, d == lo, d == lo);
   }
 }
 
@@ -420,7 +399,7 @@ AMX static void run_all_blocks(const run *r) {
   {
     char *own = r->own + omp_get_thread_num() * (p->lhs_bytes + p->sums_bytes);
     for (int64_t item = 0; item < p->items; item++) {
-      int64_t offsets[3];
+      int64_t offsets[3], packed = -1;
       item_offsets(p, item, offsets);
 #pragma omp for schedule(dynamic)
       for (int64_t t = 0; t < pieces; t++) {
@@ -433,7 +412,7 @@ AMX static void run_all_blocks(const run *r) {
       }
       take_tiles();
 #pragma omp for schedule(dynamic) nowait
-      for (int64_t t = 0; t < tasks; t++) run_block(r, offsets, t, own);
+      for (int64_t t = 0; t < tasks; t++) run_block(r, offsets, t, own, &packed);
       release_tiles();
 #pragma omp barrier // the packed right side is free for the next item
     }
@@ -478,23 +457,6 @@ AMX static void read_sums(const block *b) {
   }
 }
 
-// As multiply_chunk for one or two rows of tiles, two columns at a time.
-static void multiply_wide(const block *b, const uint16_t *lhs, const uint16_t *rhs, int64_t stride,
-                          int64_t depth, bool first) {
-  int64_t columns = tiles_of(b->n, T), j = 0;
-  for (; b->m > T && j + 1 < columns; j += 2) {
-    sums_at at[4];
-    for (int i = 0; i < 4; i++) at[i] = place(b, i % 2, j + i / 2, first);
-    const uint16_t *r = rhs + j * stride * TILE;
-    multiply4(lhs, lhs + stride * TILE, r, r + stride * TILE, depth, at);
-  }
-  block rest = *b;
-  rest.n -= j * T;
-  rest.direct += j * T;
-  rest.sums += j * b->m_tiles * SUMS;
-  if (rest.n > 0) multiply_chunk(&rest, lhs, stride, rhs + j * stride * TILE, stride, depth, first);
-}
-
 void vt_amx_multiply(const void *lhs, const void *rhs, int64_t m, int64_t n, int64_t k, bool adds,
                      float *out, int64_t out_row, void *sums) {
   int64_t depth = tiles_of(k, PAIRED);
@@ -509,9 +471,9 @@ void vt_amx_multiply(const void *lhs, const void *rhs, int64_t m, int64_t n, int
     bool edges = b.m % T || n % T;
     if (adds && edges) read_sums(&b);
     for (int64_t d = 0; d < depth; d += CHUNK)
-      multiply_wide(&b, (const uint16_t *)lhs + (i / T * depth + d) * TILE,
-                    (const uint16_t *)rhs + d * TILE, depth, least(CHUNK, depth - d),
-                    d == 0 && !adds);
+      multiply_chunk(&b, (const uint16_t *)lhs + (i / T * depth + d) * TILE, depth,
+                     (const uint16_t *)rhs + d * TILE, depth, least(CHUNK, depth - d),
+                     d == 0 && !adds, false); // the result is in the cache
     if (edges) write_sums(&b, VT_F32, (char *)b.direct);
   }
   release_tiles();
@@ -556,7 +518,7 @@ bool vt_amx_prepare(vt_amx_product *p, bool any_size) {
   while (p->block_n > 4 * T && !keeps_busy(p)) p->block_n /= 2;
   p->lhs_bytes = p->block_m / T * p->depth * tile_bytes;
   p->rhs_bytes = n_tiles * p->depth * tile_bytes;
-  p->sums_bytes = p->block_m * least(p->block_n, n_tiles * T) * (int64_t)sizeof(float);
+  p->sums_bytes = 2 * T * least(p->block_n, n_tiles * T) * (int64_t)sizeof(float);
   p->scratch_bytes = p->rhs_bytes + p->threads * (p->lhs_bytes + p->sums_bytes);
   return true;
 }

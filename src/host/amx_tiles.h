@@ -103,6 +103,22 @@ AMX static inline void pack_rows(const uint16_t *const *from, int64_t at, int64_
   for (int i = 0; i < T; i++) _mm512_store_si512(to + i * PAIRED, rows[i]);
 }
 
+// Two of them side by side: where rows lie a large power of two apart, a line is gone before its
+// second half is read.
+AMX static inline void pack_two(const uint16_t *const *from, int64_t at, int64_t count, bool right,
+                                uint16_t *to, uint16_t *second) {
+  __m512i rows[2][T];
+  __mmask16 mask = first16(count - T);
+  for (int i = 0; i < T; i++) {
+    rows[0][i] = pair_rows(from[2 * i], from[2 * i + 1], at, 0xffff);
+    rows[1][i] = pair_rows(from[2 * i], from[2 * i + 1], at + T, mask);
+  }
+  for (int h = 0; h < 2; h++) {
+    if (!right) transpose(rows[h]);
+    for (int i = 0; i < T; i++) _mm512_store_si512((h ? second : to) + i * PAIRED, rows[h][i]);
+  }
+}
+
 // Tiles [free][K] of an operand, `depth` of K for each of the free dimension (M or N). `across` and
 // `along` are its strides over the free dimension and over K.
 AMX static inline void pack(const uint16_t *from, int64_t across, int64_t along, int64_t free,
@@ -119,8 +135,15 @@ AMX static inline void pack(const uint16_t *from, int64_t across, int64_t along,
   for (int64_t d = 0; d < k; d += PAIRED) {
     const uint16_t *rows[PAIRED];
     for (int64_t i = 0; i < PAIRED; i++) rows[i] = d + i < k ? from + (d + i) * along : NULL;
-    for (int64_t f = 0; f < free; f += T)
-      pack_rows(rows, f, free - f, right, to + (f / T * depth + d / PAIRED) * TILE);
+    for (int64_t f = 0; f < free; f += 2 * T) {
+      for (int64_t i = 0; i < PAIRED && d + PAIRED + i < k; i++)
+        _mm_prefetch((const char *)(from + (d + PAIRED + i) * along + f), _MM_HINT_T1);
+      uint16_t *tile = to + (f / T * depth + d / PAIRED) * TILE;
+      if (free - f > T)
+        pack_two(rows, f, free - f, right, tile, tile + depth * TILE);
+      else
+        pack_rows(rows, f, free - f, right, tile);
+    }
   }
 }
 
