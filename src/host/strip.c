@@ -17,6 +17,7 @@
 #include "host/amx_tiles.h"
 #include "host/cpu.h"
 #include "host/strip_pairs.h"
+#include "host/task_queue.h"
 #include "host/waiting.h"
 
 enum {
@@ -290,7 +291,7 @@ bool vt_strip_prepare(vt_strip *p) {
   }
   if (lays_before(p)) shared_bytes += p->items * p->rhs_bytes;
   p->middle_bytes = p->second_bytes = 0;
-  p->scratch_bytes = shared_bytes + p->threads * own_bytes(p);
+  p->scratch_bytes = shared_bytes + p->threads * (own_bytes(p) + (int64_t)sizeof(vt_task_queue));
   return true;
 }
 
@@ -934,20 +935,16 @@ static void run_strips(const vt_strip_run *r) {
   }
 }
 
-// Which block of columns is next: a thread's lie side by side where each has as many.
-static int64_t block_of(const vt_strip *p, int64_t i) {
-  int64_t blocks = tiles_of(p->n, p->block_n), each = blocks / p->threads;
-  if (!p->alone || each * p->threads != blocks) return i;
-  return i % p->threads * each + i / p->threads;
-}
-
 static void run_blocks(const vt_strip_run *r) {
   const vt_strip *p = r->strip;
   int64_t total = rows_of_item(p), strips = tiles_of(total, p->block_m);
   int64_t down = p->items * strips, tasks = down * tiles_of(p->n, p->block_n);
   int64_t pieces = p->shared ? p->items * p->lines : 0;
-  char *images = r->scratch;
-#pragma omp parallel num_threads(team_of(r))
+  int32_t team = team_of(r);
+  char *images = r->scratch, *end = images + p->scratch_bytes;
+  vt_task_queue *queues = (vt_task_queue *)(void *)end - p->threads;
+  vt_share_tasks(queues, team, tasks);
+#pragma omp parallel num_threads(team)
   {
     room own =
         room_of(r, images + (p->shared ? p->items * image_bytes(p) : 0), omp_get_thread_num());
@@ -965,11 +962,10 @@ static void run_blocks(const vt_strip_run *r) {
 #pragma omp barrier
     }
     take_tiles(p);
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t i = 0; i < tasks; i++) { // those of the same columns one after the other
+    vt_task_turn turn = {queues, team, omp_get_thread_num(), team};
+    for (int64_t i; (i = vt_take_task(&turn)) >= 0;) { // by columns, then rows
       int64_t item = i % down / strips, first = i % strips * p->block_m;
-      int64_t column = block_of(p, i / down) * p->block_n;
-      int64_t next = i + omp_get_num_threads(); // most likely
+      int64_t column = i / down * p->block_n, next = i + 1;
       own.next = NULL;
       if (next < tasks && !p->shared)
         own.next = left_of(r, next % down / strips, next % strips * p->block_m);
