@@ -127,13 +127,14 @@ static bool own_rhs(const vt_strip *p) {
 }
 
 // Few rows: each task has all of them and some columns, so that the right side, which comes from
-// memory, is read once. Of a matrix these may be more than of an image, which is copied, where all
-// threads have as much to do.
+// memory, is read once. Without the matrix unit these may be more of a matrix than of an image,
+// which is copied, where all threads have as much to do.
 static bool choose_columns(vt_strip *p) {
   int64_t rows = rows_of_item(p), groups = tiles_of(p->n, COLUMNS);
   int64_t rounds = tiles_of(groups, p->threads);
-  if (p->tiles || p->items != 1 || p->rows || p->whole_rows || own_rhs(p)) return false;
-  if (rows_of_task(p, rows) >= (p->windowed ? FEWEST_ROWS : MOST_ROWS)) return false;
+  if (p->items != 1 || p->rows || p->whole_rows || own_rhs(p)) return false;
+  bool few = p->windowed || p->tiles;
+  if (rows_of_task(p, rows) >= (few ? FEWEST_ROWS : MOST_ROWS)) return false;
   if (p->n < COLUMNS * p->threads) return false;
   if (!p->windowed && 8 * groups < 7 * rounds * p->threads) return false;
   int64_t best = 0, least_time = INT64_MAX;
@@ -478,7 +479,8 @@ typedef struct side {
   int64_t stride[2]; // bytes
   int64_t along;     // bytes between tiles along K
   const char *ahead;
-  int64_t ahead_stride, ahead_rows; // of an image: bytes from step to step, 0
+  int64_t ahead_step;              // bytes from step to step
+  int64_t ahead_lines, ahead_line; // of a matrix: at a step, and bytes between them
 } side;
 
 typedef struct place {
@@ -505,14 +507,9 @@ typedef struct place {
       }                                                                                            \
       _tile_dpbf16ps(2, left, right);                                                              \
     }                                                                                              \
-    if (windowed) {                                                                                \
-      _mm_prefetch(ahead, _MM_HINT_T1);                                                            \
-      ahead += lhs->ahead_stride;                                                                  \
-    } else {                                                                                       \
-      ahead = lhs->ahead + (number) * 64;                                                          \
-      for (int64_t row = 0; row < lhs->ahead_rows; row++, ahead += lhs->ahead_stride)              \
-        _mm_prefetch(ahead, _MM_HINT_T1);                                                          \
-    }                                                                                              \
+    for (int64_t line = 0; line < (windowed ? 1 : lhs->ahead_lines); line++)                       \
+      _mm_prefetch(ahead + line * lhs->ahead_line, _MM_HINT_T1);                                   \
+    ahead += lhs->ahead_step;                                                                      \
     if (fetches)                                                                                   \
       for (int64_t line = 0; line < 2 * TILE_BYTES; line += 64)                                    \
         _mm_prefetch(next + line, _MM_HINT_T1);                                                    \
@@ -634,6 +631,7 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
   const vt_strip *p = t->p;
   int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
   bool packs = !p->tail && t->lhs_stride % ALIGNED == 0 && columns >= PACKED;
+  bool dense = t->lhs_stride == k->tiles * 2 * PAIRED; // fetched in the order of memory
   _Alignas(64) char own[2 * MOST_DEPTH * TILE_BYTES];
   rhs += k->tile * TILE_BYTES;
   for (int64_t i = 0; i < tiles; i += 2) {
@@ -641,9 +639,13 @@ AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, i
     side lhs = {.along = 2 * PAIRED};
     for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
     lhs.ahead = i + 2 < tiles || !t->next ? t->lhs + (i + 2) * T * t->lhs_stride : t->next;
-    lhs.ahead_stride = t->lhs_stride, lhs.ahead_rows = tiles_of(2 * T, tiles_of(end, 2));
+    lhs.ahead += k->tile * 2 * PAIRED;
+    lhs.ahead_lines = tiles_of(2 * T, tiles_of(end, 2));
+    lhs.ahead_line = dense ? 64 : t->lhs_stride;
+    lhs.ahead_step = dense ? lhs.ahead_lines * 64 : 64;
+    int64_t ahead = lhs.ahead_lines * t->lhs_stride; // of a pair
     if (packs) pack_side(k, high, &lhs, own);
-    for (int64_t j = 0; j < end; j += 2, lhs.ahead += lhs.ahead_rows * t->lhs_stride)
+    for (int64_t j = 0; j < end; j += 2, lhs.ahead += ahead)
       if (!vt_strip_is_unread(t->unread, j * T))
         multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
                       t->fetches && i == 0 && j + 2 < end);
@@ -667,7 +669,7 @@ AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns
   for (int64_t j = 0; j < end; j += 2)
     for (int64_t i = 0; i < tiles; i += 2, ahead += each * p->depth) {
       int high = i + 1 < tiles ? 2 : 1;
-      side lhs = {.along = 2 * PAIRED, .ahead = ahead, .ahead_stride = each};
+      side lhs = {.along = 2 * PAIRED, .ahead = ahead, .ahead_step = each};
       for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
       multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
                     t->fetches && i == 0 && j + 2 < end);
