@@ -71,57 +71,20 @@ static void pack_window(const vt_amx_window *w, const uint16_t *from, int64_t m,
   }
 }
 
-// Where a tile of sums comes from and goes to; stride in bytes. `from` NULL: zeros.
-typedef struct sums_at {
-  const float *from;
-  float *to;
-  int64_t from_stride, to_stride;
-} sums_at;
-
-// One or two tiles of the left side times as many of the right side. Registers 0 to 3 hold sums, 4
-// the left, 5 the right: the unit takes 52 cycles for a product and begins one every 16, so two
-// sums alone leave it idle for half of the time. The right side passes the first cache by: the left
-// stays there for the next columns. `stores`: the result comes from memory, and its lines are on
-// their way before they are stored to.
+// One or two tiles of the left side times as many of the right side. `stores`: the result comes
+// from memory, and its lines are on their way before they are stored to.
 AMX static inline __attribute__((always_inline)) void
 multiply_tiles(const uint16_t *const *lhs, const uint16_t *const *rhs, int64_t depth,
                const sums_at *at, const int rows, const int columns, bool stores) {
-#define START(sum)                                                                                 \
-  do {                                                                                             \
-    if (at[sum].from)                                                                              \
-      _tile_loadd(sum, at[sum].from, at[sum].from_stride);                                         \
-    else                                                                                           \
-      _tile_zero(sum);                                                                             \
-  } while (0)
-  START(0);
-  if (rows > 1) START(1);
-  if (columns > 1) START(2);
-  if (rows > 1 && columns > 1) START(3);
-#undef START
+  begin_sums(at, rows, columns);
   for (int64_t d = 0; d < depth; d++) {
-    _tile_stream_loadd(5, rhs[0] + d * TILE, 64);
-    _tile_loadd(4, lhs[0] + d * TILE, 64);
-    _tile_dpbf16ps(0, 4, 5);
-    if (rows > 1) {
-      _tile_loadd(4, lhs[1] + d * TILE, 64);
-      _tile_dpbf16ps(1, 4, 5);
-    }
-    if (columns > 1) {
-      _tile_stream_loadd(5, rhs[1] + d * TILE, 64);
-      if (rows > 1) {
-        _tile_dpbf16ps(3, 4, 5);
-        _tile_loadd(4, lhs[0] + d * TILE, 64);
-      }
-      _tile_dpbf16ps(2, 4, 5);
-    }
+    MULTIPLY_TILES(4, 5, lhs[0] + d * TILE, 64, lhs[1] + d * TILE, 64, rhs[0] + d * TILE,
+                   rhs[1] + d * TILE);
     for (int i = 0; stores && d < T && i < 2 * columns; i++)
       if (rows > 1 || i % 2 == 0)
         __builtin_prefetch((const char *)at[i].to + d * at[i].to_stride, 1);
   }
-  _tile_stored(0, at[0].to, at[0].to_stride);
-  if (rows > 1) _tile_stored(1, at[1].to, at[1].to_stride);
-  if (columns > 1) _tile_stored(2, at[2].to, at[2].to_stride);
-  if (rows > 1 && columns > 1) _tile_stored(3, at[3].to, at[3].to_stride);
+  end_sums(at, rows, columns);
 }
 
 AMX static void multiply_any(const uint16_t *const *lhs, const uint16_t *const *rhs, int64_t depth,

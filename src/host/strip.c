@@ -483,30 +483,12 @@ typedef struct side {
   int64_t ahead_lines, ahead_line; // of a matrix: at a step, and bytes between them
 } side;
 
-typedef struct place {
-  float *to;
-  int64_t stride; // bytes
-} place;
-
 // Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run.
 #define STEP(left, right, number)                                                                  \
   do {                                                                                             \
-    int64_t at = (number) * lhs->along;                                                            \
-    _tile_stream_loadd(right, tile, 64);                                                           \
-    _tile_loadd(left, a0 + at, lhs->stride[0]);                                                    \
-    _tile_dpbf16ps(0, left, right);                                                                \
-    if (rows > 1) {                                                                                \
-      _tile_loadd(left, a1 + at, lhs->stride[1]);                                                  \
-      _tile_dpbf16ps(1, left, right);                                                              \
-    }                                                                                              \
-    if (columns > 1) {                                                                             \
-      _tile_stream_loadd(right, tile + across, 64);                                                \
-      if (rows > 1) {                                                                              \
-        _tile_dpbf16ps(3, left, right);                                                            \
-        _tile_loadd(left, a0 + at, lhs->stride[0]);                                                \
-      }                                                                                            \
-      _tile_dpbf16ps(2, left, right);                                                              \
-    }                                                                                              \
+    int64_t along = (number) * lhs->along;                                                         \
+    MULTIPLY_TILES(left, right, a0 + along, lhs->stride[0], a1 + along, lhs->stride[1], tile,      \
+                   tile + across);                                                                 \
     for (int64_t line = 0; line < (windowed ? 1 : lhs->ahead_lines); line++)                       \
       _mm_prefetch(ahead + line * lhs->ahead_line, _MM_HINT_T1);                                   \
     ahead += lhs->ahead_step;                                                                      \
@@ -527,45 +509,31 @@ typedef struct piece {
 // One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
 // way, two tiles at each step.
 AMX static inline __attribute__((always_inline)) void
-multiply(const vt_strip *p, const piece *k, const side *lhs, const char *tile, const place *to,
+multiply(const vt_strip *p, const piece *k, const side *lhs, const char *tile, const sums_at *at,
          const int rows, const int columns, const bool windowed, bool fetches) {
   int64_t across = p->depth * TILE_BYTES;
   const char *next = tile + columns * across, *ahead = lhs->ahead;
-#define START(sum)                                                                                 \
-  do {                                                                                             \
-    if (!k->goes_on)                                                                               \
-      _tile_zero(sum);                                                                             \
-    else                                                                                           \
-      _tile_loadd(sum, to[sum].to, to[sum].stride);                                                \
-  } while (0)
-  START(0);
-  if (rows > 1) START(1);
-  if (columns > 1) START(2);
-  if (rows > 1 && columns > 1) START(3);
-#undef START
+  begin_sums(at, rows, columns);
   for (int64_t r = 0; r < k->runs; r++) {
     const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
     for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d);
     if (k->tail) STEP(6, 7, p->full);
   }
-  _tile_stored(0, to[0].to, to[0].stride);
-  if (rows > 1) _tile_stored(1, to[1].to, to[1].stride);
-  if (columns > 1) _tile_stored(2, to[2].to, to[2].stride);
-  if (rows > 1 && columns > 1) _tile_stored(3, to[3].to, to[3].stride);
+  end_sums(at, rows, columns);
 }
 
 AMX static void multiply_any(const vt_strip *p, const piece *k, const side *lhs, const char *tile,
-                             const place *to, int rows, int columns, bool fetches) {
+                             const sums_at *at, int rows, int columns, bool fetches) {
   if (rows > 1 && columns > 1 && p->windowed)
-    multiply(p, k, lhs, tile, to, 2, 2, true, fetches);
+    multiply(p, k, lhs, tile, at, 2, 2, true, fetches);
   else if (rows > 1 && columns > 1)
-    multiply(p, k, lhs, tile, to, 2, 2, false, fetches);
+    multiply(p, k, lhs, tile, at, 2, 2, false, fetches);
   else if (rows > 1)
-    multiply(p, k, lhs, tile, to, 2, 1, false, fetches);
+    multiply(p, k, lhs, tile, at, 2, 1, false, fetches);
   else if (columns > 1)
-    multiply(p, k, lhs, tile, to, 1, 2, false, fetches);
+    multiply(p, k, lhs, tile, at, 1, 2, false, fetches);
   else
-    multiply(p, k, lhs, tile, to, 1, 1, false, fetches);
+    multiply(p, k, lhs, tile, at, 1, 1, false, fetches);
 }
 
 // What a thread works with.
@@ -619,11 +587,13 @@ AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
 AMX static void multiply_pair(const task *t, const piece *k, side *lhs, int64_t i, int64_t j,
                               int rows, int columns, const char *rhs, bool fetches) {
   int64_t row = t->sums_row;
-  place to[4];
-  for (int s = 0; s < 4; s++)
-    to[s] = (place){t->sums + (i + s % 2) * T * row + (j + s / 2) * T, row * 4};
+  sums_at at[4];
+  for (int s = 0; s < 4; s++) {
+    float *to = t->sums + (i + s % 2) * T * row + (j + s / 2) * T;
+    at[s] = (sums_at){k->goes_on ? to : NULL, to, row * 4, row * 4};
+  }
   if (rows < 2) lhs->at[1] = lhs->at[0], lhs->stride[1] = lhs->stride[0];
-  multiply_any(t->p, k, lhs, rhs + j * t->p->depth * TILE_BYTES, to, rows, columns, fetches);
+  multiply_any(t->p, k, lhs, rhs + j * t->p->depth * TILE_BYTES, at, rows, columns, fetches);
 }
 
 // Two rows of tiles of the left side stay in the first cache while the columns pass by.

@@ -50,7 +50,7 @@ typedef struct vt_strip {
   int64_t full, tail;            // tiles of a run, numbers behind them
   int64_t depth;                 // tiles of K
   int64_t piece;                 // numbers of K that are multiplied with all columns; 0: all
-  bool alone;                    // a task has all rows, and a thread's follow each other
+  bool alone;                    // a task has all rows
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
   int64_t part;                  // of those rows, whose sums are finished together
   int64_t sums_row;              // elements between rows of sums; whole tiles of columns

@@ -2,7 +2,7 @@
 // task_queue.h - tasks of a team's threads, each with a queue of its own.
 //
 // A thread's tasks follow each other: it reads and writes memory in order, and finds what it wrote
-// and fetched before in its own cache. One that has none left takes those of others.
+// and fetched before in its own cache. One that has none left steals those of others.
 #ifndef VT_HOST_TASK_QUEUE_H
 #define VT_HOST_TASK_QUEUE_H
 
