@@ -197,7 +197,7 @@ static void round_side(const vt_amx_side *s, const float *from, int64_t free, in
 }
 
 // Writes the sums that are not in the result yet: those of edge tiles, or all.
-AMX static void write_sums(const block *b, vt_dtype dtype, char *out) {
+BF16 static void write_sums(const block *b, vt_dtype dtype, char *out) {
   for (int64_t j = 0; j * T < b->n; j++) {
     bool full = (j + 1) * T <= b->n;
     __mmask16 mask = first16(b->n - j * T);
@@ -213,8 +213,7 @@ AMX static void write_sums(const block *b, vt_dtype dtype, char *out) {
         if (dtype == VT_F32)
           _mm512_mask_storeu_ps((float *)(void *)out + at, mask, value);
         else
-          _mm256_mask_storeu_epi16((uint16_t *)(void *)out + at, mask,
-                                   _mm512_cvtepi32_epi16(to_bf16(value)));
+          _mm256_mask_storeu_epi16((uint16_t *)(void *)out + at, mask, to_bf16(value));
       }
     }
   }

@@ -16,9 +16,10 @@
   __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 
 enum {
-  T = 16,                  // rows and columns of a tile of sums
-  PAIRED = 2 * T,          // K of a tile
-  TILE = T * PAIRED,       // numbers of an operand's tile
+  T = 16,            // rows and columns of a tile of sums
+  PAIRED = 2 * T,    // K of a tile
+  TILE = T * PAIRED, // numbers of an operand's tile
+  TILE_BYTES = 2 * TILE,
   SUMS = T * T,            // of a tile of sums
   LINES_AHEAD = 4 * PAIRED // numbers of a line that are fetched before they are packed
 };
@@ -35,6 +36,10 @@ static inline int64_t tiles_of(int64_t count, int64_t size) {
 
 static inline int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
+}
+
+static inline int64_t most(int64_t a, int64_t b) {
+  return a > b ? a : b;
 }
 
 AMX static inline __mmask16 first16(int64_t count) {
@@ -202,13 +207,22 @@ AMX static inline __attribute__((always_inline)) void end_sums(const sums_at *at
     }                                                                                              \
   } while (0)
 
-AMX static inline __m512i to_bf16(__m512 value) {
-  __m512i bits = _mm512_castps_si512(value), one = _mm512_set1_epi32(1);
-  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
-  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-  return _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)),
-                           16);
+// The same of two rows by two columns that have a pair of registers each: where K ends with this.
+#define MULTIPLY_TAILS(lhs0, stride0, lhs1, stride1, rhs0, rhs1)                                   \
+  do {                                                                                             \
+    _tile_stream_loadd(7, rhs0, 64);                                                               \
+    _tile_loadd(6, lhs0, stride0);                                                                 \
+    _tile_dpbf16ps(0, 6, 7);                                                                       \
+    _tile_loadd(4, lhs1, stride1);                                                                 \
+    _tile_dpbf16ps(1, 4, 7);                                                                       \
+    _tile_stream_loadd(5, rhs1, 64);                                                               \
+    _tile_dpbf16ps(3, 4, 5);                                                                       \
+    _tile_dpbf16ps(2, 6, 5);                                                                       \
+  } while (0)
+
+// The unit takes subnormal numbers as zeros, as this does.
+BF16 static inline __m256i to_bf16(__m512 value) {
+  return (__m256i)_mm512_cvtneps_pbh(value);
 }
 
 #endif

@@ -84,8 +84,8 @@ static int64_t place_of(const vt_strip *strip, const strip_target *target, int64
   return at;
 }
 
-AMX static void write_rows(const vt_strip *strip, const strip_target *target, const float *sums,
-                           int64_t row, int64_t rows, int64_t column, int64_t columns) {
+BF16 static void write_rows(const vt_strip *strip, const strip_target *target, const float *sums,
+                            int64_t row, int64_t rows, int64_t column, int64_t columns) {
   enum { AHEAD = 16 }; // rows
   int64_t bytes = (int64_t)vt_dtype_bytes(target->dtype);
   bool fetches = vt_host_fetches_results(strip->items * strip->m * strip->n * bytes);
@@ -102,8 +102,7 @@ AMX static void write_rows(const vt_strip *strip, const strip_target *target, co
       if (target->dtype == VT_F32)
         _mm512_mask_storeu_ps((float *)(void *)target->data + at + j, mask, value);
       else
-        _mm256_mask_storeu_epi16((uint16_t *)(void *)target->data + at + j, mask,
-                                 _mm512_cvtepi32_epi16(to_bf16(value)));
+        _mm256_mask_storeu_epi16((uint16_t *)(void *)target->data + at + j, mask, to_bf16(value));
     }
   }
 }

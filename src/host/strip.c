@@ -17,6 +17,7 @@
 #include "host/amx_tiles.h"
 #include "host/cpu.h"
 #include "host/strip_pairs.h"
+#include "host/strip_tiles.h"
 #include "host/task_queue.h"
 #include "host/waiting.h"
 
@@ -25,32 +26,24 @@ enum {
   LONG = 1024,       // K from which it is half of that
   DEEP = 4096,       // without the matrix unit K from which it is cut,
   DEEP_PIECE = 2048, // into pieces of which 64 columns stay in the second cache
-  DEPTH = 20,        // tiles of K, of which two rows of tiles on the left fit the first cache
-  ALIGNED = 2048,    // bytes: rows that lie so far apart, or twice, push each other out of it
-  PACKED = 256,      // columns that pay for a copy
   TASKS = 4,         // at least, for each thread
   COLUMNS = 4 * T,   // of which a block is a multiple: whole vectors of generated code
   MIN_PRODUCTS = 1 << 18,
   FEW_ROWS = 256,
-  MOST_ROWS = 1024,           // of a matrix that is read again for each task
-  FEWEST_JOINED = 96,         // rows of attention
-  PICTURE = 4,                // channels, at most
-  FEWEST_ROWS = 64,           // of an image, below which weights are what takes time
-  MOST_DEPTH = 3 * DEPTH / 2, // of a piece
-  PART_COLUMNS = 128,         // whose sums of two rows of tiles stay in the first cache
-  TILE_BYTES = 2 * TILE
+  MOST_ROWS = 1024,   // of a matrix that is read again for each task
+  FEWEST_JOINED = 96, // rows of attention
+  PICTURE = 4,        // channels, at most
+  FEWEST_ROWS = 64,   // of an image, below which weights are what takes time
+  PART_COLUMNS = 128  // whose sums of two rows of tiles stay in the first cache
 };
 // Of the right side and of sums, which stay in the second cache; of both.
 static const int64_t BLOCK_BYTES = 512 << 10, SUMS_BYTES = 1 << 20, BOTH_BYTES = 640 << 10;
 static const int64_t TILES_BYTES = 1 << 20;   // with the matrix unit, where that cache has 2 MB
 static const int64_t LINES_BYTES = 192 << 10; // of sums of an image
+static const int64_t TILED_LINES_BYTES = 224 << 10, COPY_BYTES = 320 << 10; // of its copy
 // Of the right side of a window's tiles: of fewer columns, tasks would have to share copied images.
 static const int64_t WINDOW_BYTES = 1280 << 10;
 static const int64_t COLUMN_SUMS = 128 << 10; // of all rows
-
-static int64_t most(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
 
 // Whether several pixels are multiplied: of one alone the copied ones are rows of a matrix.
 static bool is_window(const vt_strip *p) {
@@ -58,6 +51,12 @@ static bool is_window(const vt_strip *p) {
 }
 
 // ---- Sizes.
+
+static bool own_rhs(const vt_strip *p) {
+  for (int32_t d = 0; d < p->batch_rank; d++)
+    if (p->batch_strides[1][d]) return true;
+  return false;
+}
 
 // Pixels of a copied line, and numbers along K.
 static bool prepare_window(vt_strip *p) {
@@ -75,6 +74,18 @@ static bool prepare_window(vt_strip *p) {
   bool one_tap = w->kernel[1] == 1 || w->rhs_taps[1] == w->channels || w->channels % PAIRED == 0;
   bool lies = p->rhs_column == 1 || (p->channels == w->channels && one_tap);
   return lies && p->length > 1 && p->runs <= VT_STRIP_RUNS;
+}
+
+// A window of one pixel that moves by more than one: the pixels that it reads are the rows of one
+// matrix of all images, once they are copied.
+static void gather_images(vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  if (!p->tiles || !p->windowed || is_window(p) || p->k % 2 || p->batch_rank > 1 || own_rhs(p))
+    return;
+  p->gathers = true, p->windowed = false;
+  p->images = p->items, p->image_stride = p->batch_rank ? p->batch_strides[0][0] : 0;
+  p->m *= p->items, p->items = 1, p->batch_rank = 0;
+  p->lhs_row = w->channels;
 }
 
 // Where the runs begin in a copied image of `lines` lines for each remainder.
@@ -120,12 +131,6 @@ static int64_t most_bytes(const vt_strip *p) {
   return p->windowed ? WINDOW_BYTES : TILES_BYTES;
 }
 
-static bool own_rhs(const vt_strip *p) {
-  for (int32_t d = 0; d < p->batch_rank; d++)
-    if (p->batch_strides[1][d]) return true;
-  return false;
-}
-
 // Few rows: each task has all of them and some columns, so that the right side, which comes from
 // memory, is read once. Without the matrix unit these may be more of a matrix than of an image,
 // which is copied, where all threads have as much to do.
@@ -160,20 +165,43 @@ static int64_t even_lines(const vt_strip *p, int64_t lines) {
   return lines;
 }
 
+// Lines of a task, up to `limit`, so that rows fill tiles and tiles pairs, few lines are copied
+// twice and threads end together.
+static int64_t filling_lines(const vt_strip *p, int64_t limit) {
+  enum { PAIR = 10, ALONE = 8, COPIED = 32 }; // times of two rows of tiles, of one, of bytes
+  const vt_strip_window *w = &p->window;
+  int64_t rows = rows_of_item(p), best = 1, least_time = INT64_MAX;
+  int64_t line = remainders(w) * p->pitch * p->channels * 2; // copied
+  int64_t twice = lines_more(w) * line * COPIED / (p->n * p->k);
+  for (int64_t n = 1; n <= limit; n++) {
+    if (n > 1 && (n + lines_more(w)) * line > COPY_BYTES) break;
+    int64_t tasks = p->items * tiles_of(rows, n), time = tasks / p->items * twice;
+    for (int64_t first = 0; first < rows; first += n) {
+      int64_t lines = least(n, rows - first), dropped = rows_of_task(p, 1) - w->output[1];
+      int64_t tiles = tiles_of(rows_of_task(p, lines) - dropped, T);
+      time += tiles / 2 * PAIR + tiles % 2 * ALONE;
+    }
+    time = time * p->items * tiles_of(tasks, p->threads) / tasks; // of the slowest thread
+    if (time <= least_time) best = n, least_time = time;
+  }
+  return best;
+}
+
 static void choose_blocks(vt_strip *p) {
   int64_t rows = rows_of_item(p), each = rows_of_task(p, 1);
   int64_t strip = p->k > LONG && !p->piece ? STRIP / 2 : STRIP;
   // Each task copies lines above and below its own: as few tasks as keep all threads busy.
   if (p->windowed)
-    strip =
-        most(strip, least(LINES_BYTES / (p->n * 4), p->items * rows * each / (TASKS * p->threads)));
+    strip = most(strip, least((p->tiles ? TILED_LINES_BYTES : LINES_BYTES) / (p->n * 4),
+                              p->items * rows * each / (TASKS * p->threads)));
   // The right side is read once for each strip.
   if (p->whole_rows && !own_rhs(p) && p->n * p->k * 2 > most_bytes(p))
     strip = most(STRIP / 2, least(2 * STRIP, SUMS_BYTES / (p->n * 4) / (2 * T) * (2 * T)));
   p->block_m = least(rows, most(1, strip / each));
+  if (is_window(p) && p->tiles) p->block_m = filling_lines(p, p->block_m);
   int64_t strips = tiles_of(rows, p->block_m);
   if (!p->windowed && !p->tiles) strips = tiles_of(strips, p->threads) * p->threads;
-  p->block_m = tiles_of(rows, strips); // equal ones
+  if (!is_window(p) || !p->tiles) p->block_m = tiles_of(rows, strips); // equal ones
   if (p->windowed && !p->tiles) p->block_m = even_lines(p, p->block_m);
   if (p->rows) p->block_m = p->rows;
   if (!p->windowed && p->tiles) p->block_m = tiles_of(p->block_m, T) * T;
@@ -189,9 +217,10 @@ static void choose_blocks(vt_strip *p) {
 
 // Sums of few columns are finished while they are in the first cache: stores to the second take
 // longer than products of small K.
-static int64_t rows_of_part(const vt_strip *p) {
-  bool small = p->block_n <= PART_COLUMNS && p->full <= MOST_DEPTH;
-  return p->tiles && !p->windowed && !p->rows && small ? 2 * T : p->block_m;
+static void choose_parts(vt_strip *p) {
+  bool small = p->block_n <= PART_COLUMNS && p->full <= VT_STRIP_MOST_DEPTH;
+  p->part = p->tiles && !p->windowed && !p->rows && small ? 2 * T : p->block_m;
+  p->pixels = p->tiles && is_window(p) && p->block_n <= COLUMNS ? 2 * T : 0;
 }
 
 void vt_strip_fix_rows(vt_strip *p) {
@@ -260,6 +289,12 @@ static int64_t own_bytes(const vt_strip *p) {
   return p->lhs_bytes + p->sums_bytes + (own_rhs(p) && !lays_before(p) ? p->rhs_bytes : 0);
 }
 
+// Of copies that all threads read.
+static int64_t shared_bytes(const vt_strip *p) {
+  if (!p->shared) return 0;
+  return p->gathers ? tiles_of(p->m * p->k * 2, 64) * 64 : p->items * image_bytes(p);
+}
+
 bool vt_strip_prepare(vt_strip *p) {
   if (!vt_host_fast_bf16() || p->m < 1 || p->n < 1 || p->k < 1) return false;
   if (p->rhs_row != 1 && p->rhs_column != 1) return false;
@@ -267,6 +302,7 @@ bool vt_strip_prepare(vt_strip *p) {
   p->items = 1;
   for (int32_t d = 0; d < p->batch_rank; d++) p->items *= p->batch_sizes[d];
   p->threads = omp_get_max_threads();
+  gather_images(p);
   p->channels = p->pitch = p->lines = 0;
   p->runs = 1, p->length = p->k, p->starts[0] = 0;
   if (p->windowed ? !prepare_window(p) : p->k % 2 != 0) return false;
@@ -275,24 +311,25 @@ bool vt_strip_prepare(vt_strip *p) {
   p->piece = !p->tiles && !p->windowed && p->k >= DEEP ? DEEP_PIECE : 0;
   p->alone = choose_columns(p);
   if (!p->alone) choose_blocks(p);
-  p->part = rows_of_part(p);
+  choose_parts(p);
   p->rhs_bytes = tiles_of(p->n, T) * p->depth * TILE_BYTES;
   // An odd number of lines: 16 rows, a tile, lie in different sets of the first cache.
   p->sums_row = (tiles_of(p->block_n, T) | 1) * T;
-  p->sums_bytes = tiles_of(rows_of_task(p, p->part), T) * T * p->sums_row * 4;
-  p->shared = p->windowed && p->block_n < p->n;
-  int64_t shared_bytes = 0;
+  int64_t sums = p->pixels ? p->pixels : rows_of_task(p, p->part);
+  p->sums_bytes = tiles_of(sums, T) * T * p->sums_row * 4;
+  p->shared = (p->windowed || p->gathers) && p->block_n < p->n;
   if (p->windowed) {
     p->lines = (p->shared ? p->window.output[0] : p->block_m) + lines_more(&p->window);
     set_starts(p);
     p->lhs_bytes = p->shared ? 0 : image_bytes(p);
-    shared_bytes = p->shared ? p->items * image_bytes(p) : 0;
+  } else if (p->gathers && !p->shared) {
+    p->lhs_bytes = tiles_of(tiles_of(p->part, T) * T * p->k * 2, 64) * 64;
   } else {
     p->lhs_bytes = tiles_of(T * p->k * 2, 64) * 64; // the last tile of rows
   }
-  if (lays_before(p)) shared_bytes += p->items * p->rhs_bytes;
+  int64_t shared = shared_bytes(p) + (lays_before(p) ? p->items * p->rhs_bytes : 0);
   p->middle_bytes = p->second_bytes = 0;
-  p->scratch_bytes = shared_bytes + p->threads * (own_bytes(p) + (int64_t)sizeof(vt_task_queue));
+  p->scratch_bytes = shared + p->threads * (own_bytes(p) + (int64_t)sizeof(vt_task_queue));
   return true;
 }
 
@@ -408,19 +445,32 @@ static void lay_shared(const vt_strip *p, const void *rhs, void *to) {
   }
 }
 
+// Pixels of three channels, which get a fourth of zeros; `from` may be read 2 bytes past its end.
+AMX static uint16_t *copy_triples(const uint16_t *from, int64_t step, int64_t pixels,
+                                  uint16_t *to) {
+  enum { PIXELS = 8 };
+  const __mmask32 used = 0x77777777;
+  const __m512i places = _mm512_set_epi16(0, 23, 22, 21, 0, 20, 19, 18, 0, 17, 16, 15, 0, 14, 13,
+                                          12, 0, 11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0);
+  int64_t x = 0;
+  for (; step == 3 && x + PIXELS <= pixels; x += PIXELS, from += 3 * PIXELS, to += 4 * PIXELS) {
+    __m512i numbers = _mm512_maskz_loadu_epi16(0xffffff, from);
+    _mm512_storeu_si512(to, _mm512_maskz_permutexvar_epi16(used, places, numbers));
+  }
+  for (; x < pixels; x++, from += step, to += 4) {
+    uint64_t pixel;
+    memcpy(&pixel, from, 8);
+    pixel &= 0xffffffffffff;
+    memcpy(to, &pixel, 8);
+  }
+  return to;
+}
+
 // Pixels of few channels, one at a time; `from` may be read 8 bytes past its end.
 static uint16_t *copy_pixels(const vt_strip *p, const uint16_t *from, int64_t pixels,
                              uint16_t *to) {
   int64_t step = p->window.input_strides[1], channels = p->window.channels;
-  if (channels == 3) {
-    for (int64_t x = 0; x < pixels; x++, from += step, to += 4) {
-      uint64_t pixel;
-      memcpy(&pixel, from, 8);
-      pixel &= 0xffffffffffff;
-      memcpy(to, &pixel, 8);
-    }
-    return to;
-  }
+  if (channels == 3) return copy_triples(from, step, pixels, to);
   if (channels == p->channels) {
     for (int64_t x = 0; x < pixels; x++, from += step, to += channels)
       memcpy(to, from, (size_t)channels * 2);
@@ -464,6 +514,23 @@ static void copy_lines(const vt_strip *p, const uint16_t *image, int64_t y, int6
                 to + (r * p->lines + i) * p->pitch * p->channels);
 }
 
+// Rows of the matrix of all images.
+static void gather_rows(const vt_strip *p, const uint16_t *images, int64_t first, int64_t rows,
+                        uint16_t *to) {
+  const vt_strip_window *w = &p->window;
+  size_t bytes = (size_t)p->k * 2;
+  for (int64_t i = first; i < first + rows; i++, to += p->k) {
+    int64_t width = w->output[1], of_image = w->output[0] * width, pixel = i % of_image;
+    int64_t y = pixel / width * w->stride[0] - w->low[0];
+    int64_t x = pixel % width * w->stride[1] - w->low[1];
+    const uint16_t *from = images + i / of_image * p->image_stride;
+    if (y < 0 || y >= w->input[0] || x < 0 || x >= w->input[1])
+      memset(to, 0, bytes);
+    else
+      memcpy(to, from + y * w->input_strides[0] + x * w->input_strides[1], bytes);
+  }
+}
+
 static void clear_end(const vt_strip *p, uint16_t *image) {
   size_t used = (size_t)(remainders(&p->window) * p->lines * p->pitch * p->channels) * 2;
   memset((char *)image + used, 0, (size_t)image_bytes(p) - used);
@@ -471,183 +538,8 @@ static void clear_end(const vt_strip *p, uint16_t *image) {
 
 // ---- Products.
 
-// A pair of rows of tiles of the left side, and what is fetched meanwhile: of a matrix at each step
-// the line of 64 bytes of some rows of the next pair, of an image a line of what is copied next. In
-// one go it would be more than can be under way.
-typedef struct side {
-  const char *at[2];
-  int64_t stride[2]; // bytes
-  int64_t along;     // bytes between tiles along K
-  const char *ahead;
-  int64_t ahead_step;              // bytes from step to step
-  int64_t ahead_lines, ahead_line; // of a matrix: at a step, and bytes between them
-} side;
-
-// Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run.
-#define STEP(left, right, number)                                                                  \
-  do {                                                                                             \
-    int64_t along = (number) * lhs->along;                                                         \
-    MULTIPLY_TILES(left, right, a0 + along, lhs->stride[0], a1 + along, lhs->stride[1], tile,      \
-                   tile + across);                                                                 \
-    for (int64_t line = 0; line < (windowed ? 1 : lhs->ahead_lines); line++)                       \
-      _mm_prefetch(ahead + line * lhs->ahead_line, _MM_HINT_T1);                                   \
-    ahead += lhs->ahead_step;                                                                      \
-    if (fetches)                                                                                   \
-      for (int64_t line = 0; line < 2 * TILE_BYTES; line += 64)                                    \
-        _mm_prefetch(next + line, _MM_HINT_T1);                                                    \
-    tile += TILE_BYTES;                                                                            \
-    next += 2 * TILE_BYTES;                                                                        \
-  } while (0)
-
-// Some tiles of each run.
-typedef struct piece {
-  int64_t runs, tile, tiles;
-  bool tail;    // and the numbers behind them
-  bool goes_on; // from the sums that are there
-} piece;
-
-// One or two rows of tiles times one or two columns. `fetches`: what is multiplied next is on its
-// way, two tiles at each step.
-AMX static inline __attribute__((always_inline)) void
-multiply(const vt_strip *p, const piece *k, const side *lhs, const char *tile, const sums_at *at,
-         const int rows, const int columns, const bool windowed, bool fetches) {
-  int64_t across = p->depth * TILE_BYTES;
-  const char *next = tile + columns * across, *ahead = lhs->ahead;
-  begin_sums(at, rows, columns);
-  for (int64_t r = 0; r < k->runs; r++) {
-    const char *a0 = lhs->at[0] + p->starts[r], *a1 = lhs->at[1] + p->starts[r];
-    for (int64_t d = k->tile; d < k->tile + k->tiles; d++) STEP(4, 5, d);
-    if (k->tail) STEP(6, 7, p->full);
-  }
-  end_sums(at, rows, columns);
-}
-
-AMX static void multiply_any(const vt_strip *p, const piece *k, const side *lhs, const char *tile,
-                             const sums_at *at, int rows, int columns, bool fetches) {
-  if (rows > 1 && columns > 1 && p->windowed)
-    multiply(p, k, lhs, tile, at, 2, 2, true, fetches);
-  else if (rows > 1 && columns > 1)
-    multiply(p, k, lhs, tile, at, 2, 2, false, fetches);
-  else if (rows > 1)
-    multiply(p, k, lhs, tile, at, 2, 1, false, fetches);
-  else if (columns > 1)
-    multiply(p, k, lhs, tile, at, 1, 2, false, fetches);
-  else
-    multiply(p, k, lhs, tile, at, 1, 1, false, fetches);
-}
-
-// What a thread works with.
-typedef struct task {
-  const vt_strip *p;
-  const char *lhs;    // first row
-  int64_t lhs_stride; // bytes
-  const char *edge;   // the last tile of rows where it is not full, else NULL
-  const char *rhs;    // laid out, column 0
-  float *sums;        // row 0, the first column of the task
-  int64_t sums_row;
-  int64_t rows;
-  int64_t behind;   // columns of the right side, from the first of the task, that follow each other
-  bool fetches;     // the right side is not in the second cache yet
-  bool fetched;     // the first rows are on their way
-  const char *next; // rows (an image's lines) of the task that follows; NULL: not known
-  int64_t from, until;             // tiles of K, with what is behind whole ones
-  uint64_t unread[VT_STRIP_WORDS]; // groups of columns that are left out
-} task;
-
-static const char *rows_at(const task *t, int64_t tile, int64_t *stride) {
-  bool edge = t->edge && (tile + 1) * T > t->rows;
-  *stride = edge ? t->p->k * 2 : t->lhs_stride;
-  return edge ? t->edge : t->lhs + tile * T * t->lhs_stride;
-}
-
-// The rows of tiles that are read first: where they come from memory, nothing else foresees it.
-static void fetch_rows(const task *t) {
-  int64_t end = least(t->rows, 2 * T), bytes = t->p->k * 2;
-  for (int64_t i = 0; i < end; i++)
-    for (int64_t at = 0; at < bytes; at += 64)
-      _mm_prefetch(t->lhs + i * t->lhs_stride + at, _MM_HINT_T1);
-}
-
-// Copies the tiles of a piece, so that their rows lie side by side.
-AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
-  for (int r = 0; r < rows; r++, own += MOST_DEPTH * TILE_BYTES) {
-    for (int64_t i = 0; i < T; i++) {
-      const char *from = lhs->at[r] + i * lhs->stride[r] + k->tile * 64;
-      for (int64_t d = 0; d < k->tiles; d++)
-        _mm512_store_si512(own + d * TILE_BYTES + i * 64, _mm512_loadu_si512(from + d * 64));
-    }
-    lhs->at[r] = own - k->tile * TILE_BYTES;
-    lhs->stride[r] = 64;
-  }
-  lhs->along = TILE_BYTES;
-  __asm__ volatile("" : : : "memory"); // as above
-}
-
-// Rows of tiles from `i` on, columns of tiles from `j` on, two or one of each.
-AMX static void multiply_pair(const task *t, const piece *k, side *lhs, int64_t i, int64_t j,
-                              int rows, int columns, const char *rhs, bool fetches) {
-  int64_t row = t->sums_row;
-  sums_at at[4];
-  for (int s = 0; s < 4; s++) {
-    float *to = t->sums + (i + s % 2) * T * row + (j + s / 2) * T;
-    at[s] = (sums_at){k->goes_on ? to : NULL, to, row * 4, row * 4};
-  }
-  if (rows < 2) lhs->at[1] = lhs->at[0], lhs->stride[1] = lhs->stride[0];
-  multiply_any(t->p, k, lhs, rhs + j * t->p->depth * TILE_BYTES, at, rows, columns, fetches);
-}
-
-// Two rows of tiles of the left side stay in the first cache while the columns pass by.
-AMX static void multiply_piece(const task *t, const piece *k, const char *rhs, int64_t columns) {
-  const vt_strip *p = t->p;
-  int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
-  bool packs = !p->tail && t->lhs_stride % ALIGNED == 0 && columns >= PACKED;
-  bool dense = t->lhs_stride == k->tiles * 2 * PAIRED; // fetched in the order of memory
-  _Alignas(64) char own[2 * MOST_DEPTH * TILE_BYTES];
-  rhs += k->tile * TILE_BYTES;
-  for (int64_t i = 0; i < tiles; i += 2) {
-    int high = i + 1 < tiles ? 2 : 1;
-    side lhs = {.along = 2 * PAIRED};
-    for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
-    lhs.ahead = i + 2 < tiles || !t->next ? t->lhs + (i + 2) * T * t->lhs_stride : t->next;
-    lhs.ahead += k->tile * 2 * PAIRED;
-    lhs.ahead_lines = tiles_of(2 * T, tiles_of(end, 2));
-    lhs.ahead_line = dense ? 64 : t->lhs_stride;
-    lhs.ahead_step = dense ? lhs.ahead_lines * 64 : 64;
-    int64_t ahead = lhs.ahead_lines * t->lhs_stride; // of a pair
-    if (packs) pack_side(k, high, &lhs, own);
-    for (int64_t j = 0; j < end; j += 2, lhs.ahead += ahead)
-      if (!vt_strip_is_unread(t->unread, j * T))
-        multiply_pair(t, k, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
-                      t->fetches && i == 0 && j + 2 < end);
-  }
-}
-
-// What a task copies that the one before it did not.
-static int64_t bytes_of_lines(const vt_strip *p) {
-  const vt_strip_window *w = &p->window;
-  return least(p->block_m * w->stride[0], w->input[0]) * w->input_strides[0] * 2;
-}
-
-// An image's lines are in the first cache already: a pixel is in many windows.
-AMX static void multiply_windows(const task *t, const char *rhs, int64_t columns) {
-  const vt_strip *p = t->p;
-  int64_t tiles = tiles_of(t->rows, T), end = tiles_of(columns, T);
-  piece all = {.runs = p->runs, .tiles = p->full, .tail = p->tail > 0};
-  const char *ahead = t->next ? t->next : t->lhs;
-  int64_t steps = tiles / 2 * (end / 2) * p->depth;
-  int64_t each = t->next && steps ? tiles_of(bytes_of_lines(p), steps) : 0;
-  for (int64_t j = 0; j < end; j += 2)
-    for (int64_t i = 0; i < tiles; i += 2, ahead += each * p->depth) {
-      int high = i + 1 < tiles ? 2 : 1;
-      side lhs = {.along = 2 * PAIRED, .ahead = ahead, .ahead_step = each};
-      for (int r = 0; r < high; r++) lhs.at[r] = rows_at(t, i + r, &lhs.stride[r]);
-      multiply_pair(t, &all, &lhs, i, j, high, j + 1 < end ? 2 : 1, rhs,
-                    t->fetches && i == 0 && j + 2 < end);
-    }
-}
-
-static void multiply_pairs(const task *t, const char *rhs, int64_t columns) {
-  const vt_strip *p = t->p;
+static void multiply_pairs(const vt_strip_rows *t, const char *rhs, int64_t columns) {
+  const vt_strip *p = t->strip;
   vt_strip_pairs pairs = {.strip = p, .lhs = t->lhs, .lhs_row = t->lhs_stride, .rhs = rhs};
   pairs.rows = pairs.line = t->rows;
   if (p->windowed) pairs.line = p->window.output[1], pairs.lhs_line = p->pitch * p->channels * 2;
@@ -658,45 +550,34 @@ static void multiply_pairs(const task *t, const char *rhs, int64_t columns) {
   vt_strip_multiply_pairs(&pairs);
 }
 
-AMX static void multiply_task(const task *t, int64_t column, int64_t columns) {
-  const vt_strip *p = t->p;
-  const char *rhs = t->rhs + column / T * p->depth * TILE_BYTES;
-  if (!p->tiles) {
-    multiply_pairs(t, rhs, columns);
+// What follows rows [from, from + count) of a task whose sums begin with them; of an image in tiles
+// the pixels between lines are dropped.
+static void finish_rows(const vt_strip_run *r, const vt_strip_rows *t, int64_t item, int64_t first,
+                        int64_t from, int64_t count, int64_t column, int64_t columns,
+                        void *middle) {
+  const vt_strip *p = t->strip;
+  float *sums = t->sums - column;
+  if (!r->finish) return;
+  if (!p->windowed || !p->tiles) {
+    int64_t line = p->windowed ? p->window.output[1] : 1;
+    r->finish(r->user, sums, item * p->m + first * line, count, column, columns, middle);
     return;
   }
-  __asm__ volatile("" : : : "memory"); // as above: what tiles are loaded from
-  if (is_window(p)) {
-    multiply_windows(t, rhs, columns);
-    return;
-  }
-  if (!t->fetched) fetch_rows(t);
-  int64_t full = least(t->until, p->full);
-  int64_t pieces = most(1, (full - t->from + DEPTH / 2) / DEPTH);
-  int64_t tiles = most(1, tiles_of(full - t->from, pieces));
-  for (int64_t d = t->from; d == t->from || d < full; d += tiles) {
-    int64_t count = least(tiles, full - d);
-    piece k = {.runs = 1, .tile = d, .tiles = count, .goes_on = d > t->from};
-    k.tail = d + count == p->full && t->until > p->full;
-    multiply_piece(t, &k, rhs, columns);
+  int64_t width = p->window.output[1], each = rows_of_task(p, 1);
+  for (int64_t at = from, end = from + count, next; at < end; at = next) {
+    int64_t y = at / each, x = at % each, used = least(width - x, end - at);
+    next = least((y + 1) * each, end);
+    if (used > 0)
+      r->finish(r->user, sums + (at - from) * p->sums_row,
+                (item * p->window.output[0] + first + y) * width + x, used, column, columns, NULL);
   }
 }
 
-AMX static void take_tiles(const vt_strip *p) {
-  if (!p->tiles) return;
-  tile_config config = {.palette = 1,
-                        .column_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-                        .rows = {T, T, T, T, T, T, T, T}};
-  if (p->tail) {
-    config.column_bytes[6] = (uint16_t)(2 * p->tail);
-    config.rows[7] = (uint8_t)(p->tail / 2);
-  }
-  __asm__ volatile("" : : "r"(&config) : "memory"); // GCC does not know that it is read
-  _tile_loadconfig(&config);
-}
-
-AMX static void release_tiles(const vt_strip *p) {
-  if (p->tiles) _tile_release();
+static void multiply_rows(const vt_strip_rows *t, int64_t column, int64_t columns) {
+  if (t->strip->tiles)
+    vt_strip_multiply_rows(t, column, columns);
+  else
+    multiply_pairs(t, t->rhs + column / T * t->strip->depth * TILE_BYTES, columns);
 }
 
 // ---- Runs.
@@ -726,29 +607,19 @@ static room room_of(const vt_strip_run *r, char *shared, int thread) {
   return own;
 }
 
-static void finish_task(const vt_strip_run *r, const task *t, int64_t item, int64_t first,
-                        int64_t rows, int64_t column, int64_t columns, void *middle) {
-  const vt_strip *p = r->strip;
-  float *sums = t->sums - column;
-  if (!r->finish) return;
-  if (!p->windowed || !p->tiles) {
-    int64_t line = p->windowed ? p->window.output[1] : 1;
-    r->finish(r->user, sums, item * p->m + first * line, rows * line, column, columns, middle);
-    return;
-  }
-  int64_t width = p->window.output[1], each = rows_of_task(p, 1);
-  for (int64_t y = 0; y < rows; y++)
-    r->finish(r->user, sums + y * each * p->sums_row,
-              (item * p->window.output[0] + first + y) * width, width, column, columns, NULL);
-}
-
 // The rows of a task: of a matrix as they lie, but for a last tile that is not full.
 static void take_rows(const vt_strip *p, const uint16_t *from, int64_t first, int64_t rows,
-                      char *own, task *t) {
+                      char *own, vt_strip_rows *t) {
   t->lhs = (const char *)(from + first * p->lhs_row);
   t->lhs_stride = p->lhs_row * 2;
   t->rows = rows;
   int64_t whole = rows / T * T;
+  if (p->gathers && !p->shared) {
+    gather_rows(p, from, first, rows, (uint16_t *)(void *)own);
+    memset(own + rows * p->k * 2, 0, (size_t)((tiles_of(rows, T) * T - rows) * p->k * 2));
+    t->lhs = own;
+    return;
+  }
   if (whole == rows || !p->tiles) return;
   memset(own, 0, (size_t)(T * p->k * 2));
   for (int64_t i = whole; i < rows; i++)
@@ -757,7 +628,7 @@ static void take_rows(const vt_strip *p, const uint16_t *from, int64_t first, in
 }
 
 static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, int64_t lines,
-                       const char *shared, char *own, task *t) {
+                       const char *shared, char *own, vt_strip_rows *t) {
   int64_t line = p->pitch * p->channels * 2;
   t->lhs_stride = p->window.stride[1] * p->channels * 2;
   t->rows = (lines - 1) * rows_of_task(p, 1) + p->window.output[1];
@@ -768,8 +639,8 @@ static void take_lines(const vt_strip *p, const uint16_t *from, int64_t first, i
 }
 
 // Whether this tile of K is zero in all rows of the left side.
-static bool is_zero(const task *t, int64_t tile) {
-  size_t bytes = (size_t)least(PAIRED, t->p->k - tile * PAIRED) * 2;
+static bool is_zero(const vt_strip_rows *t, int64_t tile) {
+  size_t bytes = (size_t)least(PAIRED, t->strip->k - tile * PAIRED) * 2;
   for (int64_t i = 0; i < t->rows; i++) {
     uint64_t numbers[PAIRED / 4] = {0}, any = 0;
     memcpy(numbers, t->lhs + i * t->lhs_stride + tile * 2 * PAIRED, bytes);
@@ -780,10 +651,10 @@ static bool is_zero(const task *t, int64_t tile) {
 }
 
 // Whether the right side is finite in this tile of K.
-AMX static bool is_finite(const task *t, int64_t tile) {
+AMX static bool is_finite(const vt_strip_rows *t, int64_t tile) {
   const __m512i all_ones = _mm512_set1_epi16(0x7f80);
-  for (int64_t j = 0; j < tiles_of(t->p->n, T); j++) {
-    const char *from = t->rhs + (j * t->p->depth + tile) * TILE_BYTES;
+  for (int64_t j = 0; j < tiles_of(t->strip->n, T); j++) {
+    const char *from = t->rhs + (j * t->strip->depth + tile) * TILE_BYTES;
     for (int64_t at = 0; at < TILE_BYTES; at += 64) {
       __m512i exponents = _mm512_and_si512(_mm512_loadu_si512(from + at), all_ones);
       if (_mm512_cmpeq_epi16_mask(exponents, all_ones)) return false;
@@ -793,53 +664,91 @@ AMX static bool is_finite(const task *t, int64_t tile) {
 }
 
 // Of probabilities those behind the present are zero. Zero times what is not finite is no number.
-static void leave_zeros_out(task *t) {
+static void leave_zeros_out(vt_strip_rows *t) {
   while (t->until > 1 && is_zero(t, t->until - 1) && is_finite(t, t->until - 1)) t->until--;
   while (t->from < t->until - 1 && is_zero(t, t->from) && is_finite(t, t->from)) t->from++;
 }
 
-// Where rows (lines) of the left side begin.
+// The left side of an item.
+static const uint16_t *left_side(const vt_strip_run *r, int64_t item) {
+  if (r->strip->gathers && r->strip->shared) return r->scratch;
+  return (const uint16_t *)r->lhs + offset_of(r->strip, 0, item);
+}
+
+// Where rows (lines) of the left side begin; NULL: they are gathered.
 static const char *left_of(const vt_strip_run *r, int64_t item, int64_t first) {
   const vt_strip *p = r->strip;
   const vt_strip_window *w = &p->window;
-  const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
+  if (p->gathers && !p->shared) return NULL;
+  if (p->windowed && p->shared)
+    return (const char *)r->scratch + item * image_bytes(p) + first * p->pitch * p->channels * 2;
+  const uint16_t *from = left_side(r, item);
   if (!p->windowed) return (const char *)(from + first * p->lhs_row);
   return (const char *)(from + most(0, first * w->stride[0] - w->low[0]) * w->input_strides[0]);
+}
+
+// What a task reads that the one before it did not: of a shared copy, or what it copies itself.
+static int64_t bytes_of_lines(const vt_strip *p) {
+  const vt_strip_window *w = &p->window;
+  if (p->shared && p->block_m == w->output[0]) return image_bytes(p);
+  if (p->shared) return p->block_m * p->pitch * p->channels * 2;
+  return least(p->block_m * w->stride[0], w->input[0]) * w->input_strides[0] * 2;
+}
+
+// The product of some rows (lines) from `first` on and a block of columns, and what follows it.
+static void multiply_part(const vt_strip_run *r, const vt_strip_rows *t, int64_t item,
+                          int64_t first, int64_t column, int64_t columns, void *middle) {
+  const vt_strip *p = t->strip;
+  if (!p->tiles || !is_window(p)) {
+    multiply_rows(t, column, columns);
+    finish_rows(r, t, item, first, 0, t->rows, column, columns, middle);
+    return;
+  }
+  for (int64_t i = 0; i * T < t->rows; i += 2) {
+    vt_strip_multiply_pixels(t, i, column, columns);
+    if (p->pixels)
+      finish_rows(r, t, item, first, i * T, least(p->pixels, t->rows - i * T), column, columns,
+                  NULL);
+  }
+  if (!p->pixels) finish_rows(r, t, item, first, 0, t->rows, column, columns, NULL);
 }
 
 // Rows (lines) [first, first + rows) of an item, and a block of columns.
 static void run_part(const vt_strip_run *r, int64_t item, int64_t first, int64_t rows,
                      int64_t column, int64_t columns, room *own) {
   const vt_strip *p = r->strip;
-  task t = {.p = p, .rhs = r->laid ? r->laid : own->laid, .until = tiles_of(p->length, PAIRED)};
+  vt_strip_rows t = {
+      .strip = p, .rhs = r->laid ? r->laid : own->laid, .until = tiles_of(p->length, PAIRED)};
   t.sums = own->sums, t.sums_row = p->sums_row;
-  t.fetched = own->fetched == left_of(r, item, first);
+  t.fetched = p->gathers || own->fetched == left_of(r, item, first);
   if (!p->windowed || is_window(p)) t.next = own->next;
+  if (t.next && p->windowed) t.next_bytes = bytes_of_lines(p);
   if (r->result) {
     int64_t row = item * p->m + first * (p->windowed ? p->window.output[1] : 1);
     t.sums = r->result + row * p->n + column, t.sums_row = p->n;
   }
   t.fetches = column != own->column || columns * p->k * 2 > 2 * most_bytes(p);
   t.behind = p->alone ? p->n - column : columns;
-  const uint16_t *from = (const uint16_t *)r->lhs + offset_of(p, 0, item);
-  const char *shared = p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
+  const uint16_t *from = left_side(r, item);
+  const char *shared =
+      p->windowed && p->shared ? (const char *)r->scratch + item * image_bytes(p) : NULL;
   if (p->windowed)
     take_lines(p, from, first, rows, shared, own->lhs, &t);
   else
     take_rows(p, from, first, rows, own->lhs, &t);
   own->column = column;
   if (r->unread && columns == p->n) r->unread(r->user, item * p->m + first, rows, t.unread);
-  multiply_task(&t, column, columns);
-  finish_task(r, &t, item, first, rows, column, columns, own->middle);
+  multiply_part(r, &t, item, first, column, columns, own->middle);
   if (!r->second) return;
   const vt_strip *s = r->second;
-  task then = {.p = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
+  vt_strip_rows then = {
+      .strip = s, .lhs = own->middle, .lhs_stride = s->k * 2, .rhs = own->second_laid};
   then.sums = own->second_sums, then.sums_row = s->sums_row, then.rows = rows;
   then.until = tiles_of(s->k, PAIRED), then.fetched = true;
   leave_zeros_out(&then);
-  take_tiles(s);
-  multiply_task(&then, 0, s->n);
-  take_tiles(p);
+  vt_strip_take_tiles(s);
+  multiply_rows(&then, 0, s->n);
+  vt_strip_take_tiles(p);
   r->second_finish(r->user, then.sums, item * s->m + first, rows, 0, s->n, NULL);
 }
 
@@ -867,7 +776,7 @@ static void run_items(const vt_strip_run *r) {
 #pragma omp parallel num_threads(team_of(r))
   {
     room own = room_of(r, r->scratch, omp_get_thread_num());
-    take_tiles(p);
+    vt_strip_take_tiles(p);
 #pragma omp for schedule(dynamic) nowait
     for (int64_t item = 0; item < p->items; item++) {
       lay_item(p, r->rhs, item, own.laid);
@@ -875,7 +784,7 @@ static void run_items(const vt_strip_run *r) {
       for (int64_t i = 0; i < p->m; i += p->block_m)
         run_task(r, item, i, least(p->block_m, p->m - i), 0, p->n, &own);
     }
-    release_tiles(p);
+    vt_strip_release_tiles(p);
   }
 }
 
@@ -895,7 +804,7 @@ static void run_strips(const vt_strip_run *r) {
       else
         lay_item(s, r->second_rhs, item, seconds + item * second_bytes);
     }
-    take_tiles(p);
+    vt_strip_take_tiles(p);
 #pragma omp for schedule(dynamic) nowait
     for (int64_t i = 0; i < p->items * strips; i++) {
       int64_t item = i / strips, first = i % strips * p->block_m;
@@ -903,7 +812,7 @@ static void run_strips(const vt_strip_run *r) {
       if (s) own.second_laid = seconds + item * second_bytes;
       run_task(r, item, first, least(p->block_m, p->m - first), 0, p->n, &own);
     }
-    release_tiles(p);
+    vt_strip_release_tiles(p);
   }
 }
 
@@ -911,16 +820,21 @@ static void run_blocks(const vt_strip_run *r) {
   const vt_strip *p = r->strip;
   int64_t total = rows_of_item(p), strips = tiles_of(total, p->block_m);
   int64_t down = p->items * strips, tasks = down * tiles_of(p->n, p->block_n);
-  int64_t pieces = p->shared ? p->items * p->lines : 0;
+  int64_t pieces = !p->shared ? 0 : p->gathers ? tiles_of(p->m, T) : p->items * p->lines;
   int32_t team = team_of(r);
   char *images = r->scratch, *end = images + p->scratch_bytes;
+  int64_t shared = shared_bytes(p);
   vt_task_queue *queues = (vt_task_queue *)(void *)end - p->threads;
   vt_share_tasks(queues, team, tasks);
 #pragma omp parallel num_threads(team)
   {
-    room own =
-        room_of(r, images + (p->shared ? p->items * image_bytes(p) : 0), omp_get_thread_num());
-    if (pieces) {
+    room own = room_of(r, images + shared, omp_get_thread_num());
+    if (pieces && p->gathers) {
+#pragma omp for schedule(static) nowait
+      for (int64_t i = 0; i < pieces; i++)
+        gather_rows(p, r->lhs, i * T, least(T, p->m - i * T),
+                    (uint16_t *)(void *)images + i * T * p->k);
+    } else if (pieces) {
 #pragma omp for schedule(dynamic, 1 + p->lines / 4) nowait
       for (int64_t i = 0; i < pieces; i++) {
         int64_t item = i / p->lines;
@@ -933,18 +847,17 @@ static void run_blocks(const vt_strip_run *r) {
     if (pieces || r->lay) {
 #pragma omp barrier
     }
-    take_tiles(p);
+    vt_strip_take_tiles(p);
     vt_task_turn turn = {queues, team, omp_get_thread_num(), team};
     for (int64_t i; (i = vt_take_task(&turn)) >= 0;) { // by columns, then rows
       int64_t item = i % down / strips, first = i % strips * p->block_m;
       int64_t column = i / down * p->block_n, next = i + 1;
       own.next = NULL;
-      if (next < tasks && !p->shared)
-        own.next = left_of(r, next % down / strips, next % strips * p->block_m);
+      if (next < tasks) own.next = left_of(r, next % down / strips, next % strips * p->block_m);
       run_task(r, item, first, least(p->block_m, total - first), column,
                least(p->block_n, p->n - column), &own);
     }
-    release_tiles(p);
+    vt_strip_release_tiles(p);
   }
 }
 

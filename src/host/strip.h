@@ -41,11 +41,13 @@ typedef struct vt_strip {
   bool tiles; // on the matrix unit
   int32_t threads;
   int64_t items;
-  int64_t channels;     // of a copied pixel: an even number
-  int64_t pitch;        // pixels of a copied line
-  int64_t lines;        // of a copied image (piece), for each row under the window's stride
-  bool shared;          // images are copied once for all
-  int64_t runs, length; // K: contiguous pieces of the left side
+  int64_t channels; // of a copied pixel: an even number
+  int64_t pitch;    // pixels of a copied line
+  int64_t lines;    // of a copied image (piece), for each row under the window's stride
+  bool shared;      // images are copied once for all
+  bool gathers;     // the rows are pixels that lie apart: of `images` images
+  int64_t images, image_stride;
+  int64_t runs, length;          // K: contiguous pieces of the left side
   int64_t starts[VT_STRIP_RUNS]; // bytes
   int64_t full, tail;            // tiles of a run, numbers behind them
   int64_t depth;                 // tiles of K
@@ -53,6 +55,7 @@ typedef struct vt_strip {
   bool alone;                    // a task has all rows
   int64_t block_m, block_n;      // rows (of images: lines) and columns of a task
   int64_t part;                  // of those rows, whose sums are finished together
+  int64_t pixels;                // of an image, whose sums are; 0: all
   int64_t sums_row;              // elements between rows of sums; whole tiles of columns
   int64_t rhs_bytes;             // laid out; of an item where each has its own
   int64_t lhs_bytes, sums_bytes;

@@ -68,6 +68,25 @@ static const char padded[] =
     CONV("s", "x", "w", "(tensor<2x14x13x34xbf16>, tensor<1x1x34x48xbf16>) -> " BEYOND, "[2, 3]",
          "[[0, 4], [0, 3]]") OP("r", "add", "s", "y", BEYOND);
 
+// Of the three images 147 pixels are one matrix, of the one all threads read a copy.
+#define PICKS(images, columns) "tensor<" images "x7x7x" columns "xf32>"
+#define PICKED(images, columns)                                                                    \
+  CONV("s", "x", "w",                                                                              \
+       "(tensor<" images "x13x14x64xbf16>, tensor<1x1x64x" columns                                 \
+       "xbf16>) -> " PICKS(images, columns),                                                       \
+       "[2, 2]", "[[0, 0], [0, 0]]")                                                               \
+  OP("r", "add", "s", "y", PICKS(images, columns))
+#define PICKED_PARAMS(images, columns)                                                             \
+  "%x: tensor<" images "x13x14x64xbf16>, %w: tensor<1x1x64x" columns                               \
+  "xbf16>, %y: " PICKS(images, columns)
+static const char many_picked[] = PICKED("3", "96"), few_picked[] = PICKED("1", "320");
+
+// Three channels: a line of the window is no whole tile of K.
+#define PICTURE "tensor<2x20x19x64xf32>"
+static const char picture[] =
+    CONV("s", "x", "w", "(tensor<2x40x37x3xbf16>, tensor<7x7x3x64xbf16>) -> " PICTURE, "[2, 2]",
+         "[[3, 2], [3, 3]]") OP("r", "add", "s", "y", PICTURE);
+
 #define SOFTMAX(rows, matrix)                                                                      \
   DOT("s", "x", "w", "(tensor<" rows "x40xbf16>, tensor<40x72xbf16>) -> " matrix)                  \
   ZERO LOW                                                                                         \
@@ -257,6 +276,10 @@ static const row rows[] = {
      "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " PART, PART, picked, true},
     {"strided convolution of one pixel, padded",
      "%x: tensor<2x14x13x34xbf16>, %w: tensor<1x1x34x48xbf16>, %y: " BEYOND, BEYOND, padded, true},
+    {"pixels of three images", PICKED_PARAMS("3", "96"), PICKS("3", "96"), many_picked, true},
+    {"pixels of one image", PICKED_PARAMS("1", "320"), PICKS("1", "320"), few_picked, true},
+    {"picture", "%x: tensor<2x40x37x3xbf16>, %w: tensor<7x7x3x64xbf16>, %y: " PICTURE, PICTURE,
+     picture, true},
     {"softmax", "%x: tensor<5003x40xbf16>, %w: tensor<40x72xbf16>", MANY, softmax, true},
     {"softmax of few rows", "%x: tensor<200x40xbf16>, %w: tensor<40x72xbf16>", FEW, few_softmax,
      false},
@@ -311,11 +334,12 @@ static vt_program *compile(const row *r, bool evaluator) {
   return compile_some(r, evaluator, !evaluator);
 }
 
+static uint32_t seed; // of fill: each check begins anew
+
 static void fill(void *data, vt_type type) {
-  static uint32_t state = 1;
   for (int64_t i = 0; i < vt_type_elements(type); i++) {
-    state = state * 1664525 + 1013904223;
-    float value = (float)((int32_t)(state >> 24) - 128) / 64;
+    seed = seed * 1664525 + 1013904223;
+    float value = (float)((int32_t)(seed >> 24) - 128) / 64;
     uint32_t bits;
     memcpy(&bits, &value, 4);
     if (type.dtype == VT_F32)
@@ -354,6 +378,7 @@ static void check(const row *r, bool joins, uint32_t behind) {
   vt_type type = func->returns[0]->type;
   int64_t bytes = vt_type_bytes(type);
   void *params[MOST], *want = vt_host_alloc(bytes), *got[2];
+  seed = 1;
   for (uint32_t i = 0; i < func->param_count; i++) {
     params[i] = vt_host_alloc(vt_type_bytes(func->params[i]->type));
     fill(params[i], func->params[i]->type);
