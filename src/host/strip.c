@@ -168,10 +168,11 @@ static int64_t even_lines(const vt_strip *p, int64_t lines) {
 // Lines of a task, up to `limit`, so that rows fill tiles and tiles pairs, few lines are copied
 // twice and threads end together.
 static int64_t filling_lines(const vt_strip *p, int64_t limit) {
-  enum { PAIR = 10, ALONE = 8, COPIED = 32 }; // times of two rows of tiles, of one, of bytes
+  // Times of two rows of tiles and of one; a byte is copied in that of a row's products by COPIED.
+  enum { PAIR = 10, ALONE = 8, COPIED = 32 };
   const vt_strip_window *w = &p->window;
   int64_t rows = rows_of_item(p), best = 1, least_time = INT64_MAX;
-  int64_t line = remainders(w) * p->pitch * p->channels * 2; // copied
+  int64_t line = remainders(w) * p->pitch * p->channels * 2; // bytes of its copy
   int64_t twice = lines_more(w) * line * COPIED / (p->n * p->k);
   for (int64_t n = 1; n <= limit; n++) {
     if (n > 1 && (n + lines_more(w)) * line > COPY_BYTES) break;
