@@ -83,7 +83,7 @@ static void gather_images(vt_strip *p) {
   if (!p->tiles || !p->windowed || is_window(p) || p->k % 2 || p->batch_rank > 1 || own_rhs(p))
     return;
   p->gathers = true, p->windowed = false;
-  p->images = p->items, p->image_stride = p->batch_rank ? p->batch_strides[0][0] : 0;
+  p->image_stride = p->batch_rank ? p->batch_strides[0][0] : 0;
   p->m *= p->items, p->items = 1, p->batch_rank = 0;
   p->lhs_row = w->channels;
 }
@@ -467,7 +467,7 @@ AMX static uint16_t *copy_triples(const uint16_t *from, int64_t step, int64_t pi
   return to;
 }
 
-// Pixels of few channels, one at a time; `from` may be read 8 bytes past its end.
+// Pixels of few channels; `from` may be read 2 bytes past its end.
 static uint16_t *copy_pixels(const vt_strip *p, const uint16_t *from, int64_t pixels,
                              uint16_t *to) {
   int64_t step = p->window.input_strides[1], channels = p->window.channels;
@@ -721,7 +721,7 @@ static void run_part(const vt_strip_run *r, int64_t item, int64_t first, int64_t
   vt_strip_rows t = {
       .strip = p, .rhs = r->laid ? r->laid : own->laid, .until = tiles_of(p->length, PAIRED)};
   t.sums = own->sums, t.sums_row = p->sums_row;
-  t.fetched = p->gathers || own->fetched == left_of(r, item, first);
+  t.fetched = own->fetched == left_of(r, item, first);
   if (!p->windowed || is_window(p)) t.next = own->next;
   if (t.next && p->windowed) t.next_bytes = bytes_of_lines(p);
   if (r->result) {

@@ -45,8 +45,8 @@ typedef struct vt_strip {
   int64_t pitch;    // pixels of a copied line
   int64_t lines;    // of a copied image (piece), for each row under the window's stride
   bool shared;      // images are copied once for all
-  bool gathers;     // no longer windowed: a matrix of pixels that lie apart, of `images` images
-  int64_t images, image_stride;
+  bool gathers;     // no longer windowed: a matrix of pixels of all images, which lie apart
+  int64_t image_stride;
   int64_t runs, length;          // K: contiguous pieces of the left side
   int64_t starts[VT_STRIP_RUNS]; // bytes
   int64_t full, tail;            // tiles of a run, numbers behind them

@@ -22,7 +22,8 @@ typedef struct side {
   int64_t ahead_lines, ahead_line; // of a matrix: at a step, and bytes between them
 } side;
 
-// Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run.
+// Tile registers: 0 to 3 sums, 4 and 5 the sides, 6 and 7 the sides at the end of a run; where runs
+// are shorter than a tile, all four are sides.
 #define STEP(left, right, number)                                                                  \
   do {                                                                                             \
     int64_t along = (number) * lhs->along;                                                         \
@@ -108,7 +109,7 @@ AMX static void pack_side(const piece *k, int rows, side *lhs, char *own) {
     lhs->stride[r] = 64;
   }
   lhs->along = TILE_BYTES;
-  __asm__ volatile("" : : : "memory"); // as above
+  __asm__ volatile("" : : : "memory"); // GCC does not know what tiles are loaded from
 }
 
 // Rows of tiles from `i` on, columns of tiles from `j` on, two or one of each.
